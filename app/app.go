@@ -1,0 +1,143 @@
+// Package app is what a program's main calls to get the whole of drumline around its worlds: a server with pages, metrics
+// and a load test, in one binary.
+//
+//	func main() { app.Main(dots) }
+//
+// Main owns the process: it reads os.Args, handles signals and exits. A program that wants drumline as a part of its own
+// server uses the root package, link/ws and, if it likes, web and ops by themselves.
+//
+// Each subcommand is a file. Its flags are a table (flags.go), which help, docs/flags.md and the environment variables are
+// made from.
+package app
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/drumline-engine/drumline"
+)
+
+// Exit codes of a drumline binary.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// command is a subcommand.
+type command struct {
+	name, summary string
+	// run does the work until it is done or ctx ends. A *usageError makes the exit code 2; flag.ErrHelp, 0 without a word;
+	// any other error is printed.
+	run func(ctx context.Context, env *env, args []string) error
+	// flags returns the table of flags with their defaults, for help and docs/flags.md. Nil: run prints its own on --help.
+	flags func() []flagSpec
+	// about is shown above the flags.
+	about string
+}
+
+// env is what a command may use of the process around it.
+type env struct {
+	worlds         []drumline.Definition
+	stdout, stderr io.Writer
+	// lookup reads an environment variable. Nil: os.LookupEnv.
+	lookup func(name string) (string, bool)
+}
+
+func (e *env) lookupEnv(name string) (string, bool) {
+	if e.lookup != nil {
+		return e.lookup(name)
+	}
+	return os.LookupEnv(name)
+}
+
+// Main runs the subcommand that os.Args names, with these worlds, and exits the process: 0 when it went well, 1 when it
+// failed, 2 when the command line was wrong. SIGINT and SIGTERM end the command cleanly; a second one, at once.
+func Main(worlds ...drumline.Definition) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the default action is back, so that a second one ends the process whatever it is doing.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, &env{worlds: worlds, stdout: os.Stdout, stderr: os.Stderr}, commands(), os.Args[1:]))
+}
+
+// commands are all subcommands, in the order of the help text.
+func commands() []command {
+	return []command{
+		serveCommand(),
+		versionCommand(),
+	}
+}
+
+// usageError is returned when the command line, not the work, was wrong.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// run runs one subcommand and returns the process's exit code.
+func run(ctx context.Context, e *env, cmds []command, args []string) int {
+	if len(args) == 0 {
+		printCommands(e.stderr, cmds)
+		return exitUsage
+	}
+	name, rest := args[0], args[1:]
+	switch name {
+	case "help", "-h", "-help", "--help":
+		if len(rest) == 0 {
+			printCommands(e.stdout, cmds)
+			return exitOK
+		}
+		name, rest = rest[0], []string{"--help"}
+	case "-version", "--version":
+		name = "version"
+	}
+	for _, c := range cmds {
+		if c.name == name {
+			return exitCode(e, name, c.run(ctx, e, rest))
+		}
+	}
+	fmt.Fprintf(e.stderr, "%s: there is no command %q\n\n", program(), name)
+	printCommands(e.stderr, cmds)
+	return exitUsage
+}
+
+func exitCode(e *env, name string, err error) int {
+	var usage *usageError
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(e.stderr, "%s %s: %v\nFor all flags: %s help %s\n", program(), name, err, program(), name)
+		return exitUsage
+	}
+	fmt.Fprintf(e.stderr, "%s %s: %v\n", program(), name, err)
+	return exitFailed
+}
+
+// program is the binary's own name, since worlds of others come in binaries of theirs.
+func program() string {
+	name := filepath.Base(os.Args[0])
+	if name = strings.TrimSuffix(name, ".exe"); name == "" || name == "." || strings.HasSuffix(name, ".test") {
+		return "drumline"
+	}
+	return name
+}
+
+func printCommands(w io.Writer, cmds []command) {
+	fmt.Fprintf(w, "Usage: %s COMMAND [flags]\n\nCommands:\n", program())
+	for _, c := range cmds {
+		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+	}
+	fmt.Fprintf(w, "  %-9s %s\n\nTo play on this machine: %s serve\n", "help", "explain a command and list its flags", program())
+}
