@@ -2,8 +2,17 @@ package drumline
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/drumline-engine/drumline/feed"
+)
+
+// Limits that every link keeps.
+const (
+	// MaxBacklog is the most bytes that a link's reliable lane holds; see [Link.Send].
+	MaxBacklog = 4 << 20
+	// CloseTimeout is how long a link that is being closed goes on writing what was queued; see [Link.Close].
+	CloseTimeout = 2 * time.Second
 )
 
 // Link is one client's connection, whatever carries it. It is message-oriented and has two lanes (feed.Lane). The engine's
