@@ -1,0 +1,45 @@
+package ops
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/internal/proc"
+)
+
+const debugText = `drumline debug
+
+stats                       everything the server counts, as JSON
+window                      GET: what was measured since the window began; POST: begin a new one
+pprof/                      Go's profiles; pprof/profile?seconds=10 for the CPU, pprof/heap for memory
+pprof/trace?seconds=3       an execution trace for "go tool trace"
+`
+
+func debugIndex(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	io.WriteString(w, debugText)
+}
+
+func (h *handler) debugStats(w http.ResponseWriter, _ *http.Request) {
+	h.writeJSON(w, http.StatusOK, h.picture(healthMaxAge))
+}
+
+// DebugWindow is the answer of GET /debug/window.
+type DebugWindow struct {
+	Window drumline.Window `json:"window"`
+	// Process covers the same stretch of time; its memory and goroutines are those at its end.
+	Process proc.Figures `json:"process"`
+	// Stats is the server as it is now, not an older picture.
+	Stats drumline.Stats `json:"stats"`
+}
+
+func (h *handler) window(w http.ResponseWriter, _ *http.Request) {
+	h.writeJSON(w, http.StatusOK, DebugWindow{h.src.Window(), h.process.window.Figures(), h.src.Stats()})
+}
+
+func (h *handler) resetWindow(w http.ResponseWriter, _ *http.Request) {
+	h.src.ResetWindow()
+	h.process.window.Reset()
+	w.WriteHeader(http.StatusNoContent)
+}
