@@ -153,6 +153,8 @@ const (
 	DropInputRepeat             // input that was known already (redundancy; no fault)
 	DropCommand                 // command: the seat's queue was full
 	numDrops
+
+	firstDropped = DropInputLate // those before are packets
 )
 
 var dropNames = [numDrops]string{"busy", "slow", "quiet", "queued", "encoder", "clean",

@@ -3,6 +3,8 @@ package drumline
 import (
 	"log/slog"
 	"time"
+
+	"github.com/drumline-engine/drumline/beat"
 )
 
 // Options set up a Server. The zero value of each field means its default; wrong values are errors from New.
@@ -44,6 +46,10 @@ type Options struct {
 	Arrangement string
 	// HangAfter is how long a step may take before its room is given up. Default 1 s.
 	HangAfter time.Duration
+
+	// Clock is the time of the beat and of everything that is measured. Default beat.SystemClock(); tests give
+	// beat.PortableClock() inside a synctest bubble.
+	Clock beat.Clock
 
 	// Seed makes rooms reproducible: room n of the process gets a seed derived from it. 0: from the system.
 	Seed uint64

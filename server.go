@@ -1,45 +1,366 @@
 package drumline
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drumline-engine/drumline/beat"
+	"github.com/drumline-engine/drumline/internal/hist"
+)
 
 // Server runs rooms and serves their seats. All methods are safe for concurrent use.
-type Server struct{}
+type Server struct {
+	// Set once by New.
+	opt      Options
+	log      *slog.Logger
+	clock    beat.Clock
+	byName   map[string]Definition
+	hub      *hub
+	beats    *beat.Group
+	encoders []*encoder
+	workers  *workers
+	inline   bool
+	inlineMu sync.Mutex // serialises encoding in the "inline" arrangement
+	stopped  chan struct{}
+	started  time.Time
+
+	wg       sync.WaitGroup // rooms opening or without a beat, and the housekeeper
+	encoding sync.WaitGroup
+	closing  sync.Once
+	draining atomic.Bool
+	pending  atomic.Int64
+	joins    joinLimiter
+	counters serverCounters
+	measure  measures
+
+	mu      sync.Mutex // guards what follows
+	links   map[*Conn]struct{}
+	noLinks chan struct{} // closed when the last link has ended while draining
+	byBeat  map[*beat.Beat]*Room
+	retired roomTotals
+	gone    LinkCounters // of links that have ended
+	rates   rates
+}
+
+// Nice values of the engine's threads: the beat first, then the encoders, then everything else, and Room.Go's work last.
+const (
+	encoderNice = -5
+	workerNice  = 10
+)
 
 // New starts a server: its threads run until Close. It returns an error that names the option or world that is wrong.
-func New(o Options) (*Server, error) { return &Server{}, nil }
+func New(o Options) (*Server, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opt: o, log: o.Logger, clock: o.Clock, byName: map[string]Definition{}, inline: o.Arrangement == "inline",
+		stopped: make(chan struct{}), started: time.Now(), links: map[*Conn]struct{}{}, byBeat: map[*beat.Beat]*Room{},
+	}
+	for _, d := range o.Worlds {
+		if err := d.Err(); err != nil {
+			return nil, err
+		}
+		if _, twice := s.byName[d.spec.Name]; twice {
+			return nil, fmt.Errorf("drumline: two worlds are called %q", d.spec.Name)
+		}
+		s.byName[d.spec.Name] = d
+	}
+	s.hub = newHub(s)
+	var err error
+	s.beats, err = beat.NewGroup(beat.Options{
+		Threads: o.BeatThreads, Clock: s.clock, Priority: o.Priority, HangAfter: o.HangAfter,
+		OnHang: func(b *beat.Beat) {
+			s.mu.Lock()
+			r := s.byBeat[b]
+			s.mu.Unlock()
+			if r != nil {
+				r.hung()
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("drumline: %w", err)
+	}
+	for range o.Encoders {
+		e := newEncoder(s)
+		s.encoders = append(s.encoders, e)
+		s.encoding.Go(func() { e.run(o.Arrangement == "") })
+	}
+	s.workers = newWorkers(o.Workers)
+	s.wg.Go(s.keepHouse)
+	return s, nil
+}
 
-// Accept takes over a new link. The adapter then calls Receive for each message and Closed at the end.
-func (s *Server) Accept(l Link, p Peer) *Conn { return &Conn{} }
+func (o *Options) fill() error {
+	if len(o.Worlds) == 0 {
+		return errors.New("drumline: Options.Worlds is empty")
+	}
+	cores := max(1, runtime.NumCPU()-1)
+	ints := []struct {
+		name string
+		v    *int
+		def  int
+	}{
+		{"MaxPlayers", &o.MaxPlayers, 2000}, {"MaxPending", &o.MaxPending, 512}, {"JoinsPerSec", &o.JoinsPerSec, 5},
+		{"MessagesPerSec", &o.MessagesPerSec, 240}, {"BeatThreads", &o.BeatThreads, cores}, {"Encoders", &o.Encoders, cores},
+		{"Workers", &o.Workers, cores},
+	}
+	for _, f := range ints {
+		if *f.v < 0 {
+			return fmt.Errorf("drumline: Options.%s is %d, must not be negative", f.name, *f.v)
+		}
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	times := []struct {
+		name string
+		v    *time.Duration
+		def  time.Duration
+	}{
+		{"HelloTimeout", &o.HelloTimeout, 5 * time.Second}, {"SlowAfter", &o.SlowAfter, time.Second},
+		{"QuietAfter", &o.QuietAfter, 10 * time.Second}, {"StallAfter", &o.StallAfter, 30 * time.Second},
+		{"HangAfter", &o.HangAfter, time.Second},
+	}
+	for _, f := range times {
+		if *f.v < 0 {
+			return fmt.Errorf("drumline: Options.%s is %v, must not be negative", f.name, *f.v)
+		}
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	if o.SlowAfter > o.QuietAfter || o.QuietAfter > o.StallAfter {
+		return fmt.Errorf("drumline: SlowAfter (%v), QuietAfter (%v) and StallAfter (%v) must not fall", o.SlowAfter, o.QuietAfter, o.StallAfter)
+	}
+	switch o.Arrangement {
+	case "", "inline", "goroutines":
+	default:
+		return fmt.Errorf("drumline: Options.Arrangement is %q, must be empty, inline or goroutines", o.Arrangement)
+	}
+	if o.Priority == "" {
+		o.Priority = beat.PriorityNice
+	}
+	if o.Clock == nil {
+		o.Clock = beat.SystemClock()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return nil
+}
 
-// Stats returns a picture of the server. It costs a little per room; call it at most a few times a second.
-func (s *Server) Stats() Stats { return Stats{} }
-
-// Window returns what was measured since the last ResetWindow, or the start.
-func (s *Server) Window() Window { return Window{} }
-
-// ResetWindow starts a new measurement window.
-func (s *Server) ResetWindow() {}
-
-// Refused counts a refusal that an adapter decided before Accept, such as ReasonOrigin.
-func (s *Server) Refused(p Peer, why Reason) {}
+// raise asks for an encoder's priority: FIFO is for the beat alone, whose share of a core is small.
+func raise(kind string, nice int) (got, refused string) {
+	if kind == beat.PriorityFIFO {
+		kind = beat.PriorityNice
+	}
+	got, err := beat.RaiseThread(kind, nice)
+	if err != nil {
+		refused = err.Error()
+	}
+	return got, refused
+}
 
 // Worlds returns the server's worlds in the order of Options.Worlds.
-func (s *Server) Worlds() []Definition { return nil }
+func (s *Server) Worlds() []Definition { return s.opt.Worlds }
+
+// Refused counts a refusal that an adapter decided before Accept, such as ReasonOrigin.
+func (s *Server) Refused(p Peer, why Reason) {
+	s.counters.refused[why].Add(1)
+	if f := s.opt.Hooks.Refused; f != nil {
+		f(p, why)
+	}
+}
+
+func (s *Server) remember(c *Conn) {
+	s.mu.Lock()
+	s.links[c] = struct{}{}
+	s.mu.Unlock()
+}
+
+func (s *Server) forget(c *Conn) {
+	n := c.link.Counters()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.links, c)
+	s.gone.MessagesIn += n.MessagesIn
+	s.gone.MessagesOut += n.MessagesOut
+	s.gone.WireBytesIn += n.WireBytesIn
+	s.gone.WireBytesOut += n.WireBytesOut
+	if len(s.links) == 0 && s.noLinks != nil {
+		close(s.noLinks)
+		s.noLinks = nil
+	}
+}
+
+func (s *Server) allLinks() []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Conn, 0, len(s.links))
+	for c := range s.links {
+		out = append(out, c)
+	}
+	return out
+}
+
+func (s *Server) linksOf(r *Room) []*Conn {
+	out := s.allLinks()
+	n := 0
+	for _, c := range out {
+		if seat := c.seat.Load(); seat != nil && seat.room == r {
+			out[n] = c
+			n++
+		}
+	}
+	return out[:n]
+}
+
+func (s *Server) bind(b *beat.Beat, r *Room) {
+	s.mu.Lock()
+	r.bound = true
+	s.byBeat[b] = r
+	s.mu.Unlock()
+}
+
+func (s *Server) unbind(b *beat.Beat) {
+	s.mu.Lock()
+	delete(s.byBeat, b)
+	s.mu.Unlock()
+}
 
 // Drain stops admitting, tells every client why and when to come back (spread over a few seconds), closes the rooms, and
-// returns when all links have ended or ctx is done.
-func (s *Server) Drain(ctx context.Context) error { return nil }
+// returns nil when all links have ended, or ctx's error. Call Close after it.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	s.hub.mu.Lock()
+	s.hub.closing = true
+	s.hub.mu.Unlock()
+	for _, r := range s.hub.all() {
+		r.post(func() { r.Close(ReasonDraining) })
+	}
+	for _, c := range s.allLinks() {
+		if c.phase.Load() == linkPending {
+			c.fail(ReasonDraining)
+		}
+	}
+	s.mu.Lock()
+	done := make(chan struct{})
+	if len(s.links) == 0 {
+		close(done)
+	} else if s.noLinks != nil {
+		done = s.noLinks
+	} else {
+		s.noLinks = done
+	}
+	s.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
-// Close ends everything at once. It is idempotent and waits for the server's goroutines.
-func (s *Server) Close() {}
+// Close ends everything at once: links that are still open are closed with ReasonDraining, worlds are not asked. It is
+// idempotent and waits for the server's goroutines, but not for a room whose step hangs.
+func (s *Server) Close() {
+	s.closing.Do(func() {
+		s.draining.Store(true)
+		s.hub.mu.Lock()
+		s.hub.closing = true
+		s.hub.mu.Unlock()
+		close(s.stopped)
+		s.beats.Close() // no step runs after this
+		for _, r := range s.hub.all() {
+			if r.beatNow() != nil && !r.dead.Swap(true) {
+				r.end(&Refusal{Reason: ReasonDraining}, false)
+			}
+		}
+		for _, c := range s.allLinks() {
+			c.fail(ReasonDraining)
+		}
+		s.wg.Wait()
+		s.workers.close()
+		for _, e := range s.encoders {
+			e.close()
+		}
+		s.encoding.Wait()
+	})
+}
 
-// Conn is the engine's end of a link.
-type Conn struct{}
+// keepHouse looks once a second after what no room looks after.
+func (s *Server) keepHouse() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stopped:
+			return
+		case now := <-t.C:
+			s.updateRates(now)
+			s.hub.forget(now)
+			s.joins.mu.Lock()
+			s.joins.prune(now)
+			s.joins.mu.Unlock()
+			for _, r := range s.hub.all() {
+				if since := r.stepSince.Load(); since != 0 && s.clock.Now()-time.Duration(since) > s.opt.HangAfter {
+					r.hung()
+				}
+			}
+		}
+	}
+}
 
-// Receive takes one message from the client. It is called by one goroutine at a time, never after Closed, and does not
-// block; msg is valid during the call. It closes the link by itself when the message breaks the protocol.
-func (c *Conn) Receive(msg []byte) {}
+// workers run Room.Go's functions on threads of low priority.
+type workers struct {
+	queue chan func()
+	wg    sync.WaitGroup
+}
 
-// Closed tells the engine that the link has ended; err says why if it was not by Close (io.EOF: the peer closed it cleanly).
-// Called exactly once.
-func (c *Conn) Closed(err error) {}
+const maxQueuedWork = 1024
+
+func newWorkers(n int) *workers {
+	w := &workers{queue: make(chan func(), maxQueuedWork)}
+	for range n {
+		w.wg.Go(func() {
+			runtime.LockOSThread() // for the priority; the thread ends with the goroutine
+			_, _ = beat.RaiseThread(beat.PriorityNice, workerNice)
+			for f := range w.queue {
+				f()
+			}
+		})
+	}
+	return w
+}
+
+func (w *workers) do(f func()) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false // the server has ended
+		}
+	}()
+	select {
+	case w.queue <- f:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *workers) close() {
+	close(w.queue)
+	w.wg.Wait()
+}
+
+// measures are histograms of the encoders' work, over one window.
+type measures struct {
+	encode, age, bytes hist.Histogram
+}

@@ -1,6 +1,13 @@
 package drumline
 
-import "time"
+import (
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/drumline-engine/drumline/beat"
+	"github.com/drumline-engine/drumline/internal/hist"
+)
 
 // Stats is a picture of the server for /health, /metrics, the lobby and load tests. Counters count since the start.
 type Stats struct {
@@ -102,20 +109,267 @@ type Window struct {
 	Skips           map[string]uint64
 }
 
-// Definition is a World's declaration with its types erased; see Define.
-type Definition struct{}
+type serverCounters struct {
+	joined, resumed, messagesIn                     atomic.Uint64
+	roomsOpened, roomsClosed, roomErrors, roomHangs atomic.Uint64
+	refused, closed                                 [numReasons]atomic.Uint64
+}
 
-// Spec returns the declaration with its defaults filled in.
-func (d Definition) Spec() Spec { return Spec{} }
+// roomCounters count since the room opened.
+type roomCounters struct {
+	packets, bytes, keyframes, held, events atomic.Uint64
+	encodeNs, roundNs, rounds               atomic.Uint64
+	skipped, dropped                        [numDrops]atomic.Uint64 // each Drop is used in one of the two
+}
 
-// InputSize is the size of one encoded input in bytes.
-func (d Definition) InputSize() int { return 0 }
+// roomTotals are roomCounters at one time, or the sum of those of rooms that have closed.
+type roomTotals struct {
+	packets, bytes, keyframes, held, events uint64
+	encodeNs, roundNs, rounds               uint64
+	skipped                                 [numDrops]uint64
+}
 
-// InputFields describes an encoded input.
-func (d Definition) InputFields() []InputField { return nil }
+func (t *roomTotals) add(c *roomCounters) {
+	t.packets += c.packets.Load()
+	t.bytes += c.bytes.Load()
+	t.keyframes += c.keyframes.Load()
+	t.held += c.held.Load()
+	t.events += c.events.Load()
+	t.encodeNs += c.encodeNs.Load()
+	t.roundNs += c.roundNs.Load()
+	t.rounds += c.rounds.Load()
+	for i := range t.skipped {
+		t.skipped[i] += c.skipped[i].Load() + c.dropped[i].Load()
+	}
+}
 
-// NewBot makes a bot: each call of the function it returns appends one encoded input (InputSize bytes) to dst.
-func (d Definition) NewBot(seed uint64) func(dst []byte, v BotView) []byte { return nil }
+func (t *roomTotals) named(from, to Drop) map[string]uint64 {
+	m := make(map[string]uint64, to-from)
+	for d := from; d < to; d++ {
+		m[d.Name()] = t.skipped[d]
+	}
+	return m
+}
 
-// Define makes a Definition. Mistakes in k are kept and returned by New.
-func Define[I any](k Kind[I]) Definition { return Definition{} }
+// retire keeps a closed room's counts.
+func (s *Server) retire(r *Room) {
+	s.counters.roomsClosed.Add(1)
+	s.mu.Lock()
+	s.retired.add(&r.counters)
+	delete(s.rates.rooms, r)
+	s.mu.Unlock()
+}
+
+// rates are what the housekeeper works out once a second.
+type rates struct {
+	at    time.Time
+	rooms map[*Room]roomRate
+	total roomTotals
+	peak  float64 // bytes a second, the most since the window began
+
+	window      time.Time // since when
+	windowTotal roomTotals
+	windowWire  uint64
+}
+
+type roomRate struct {
+	packets, bytes         uint64 // at the last look
+	packetsPerS, bytesPerS float64
+}
+
+func (s *Server) updateRates(now time.Time) {
+	rooms := s.hub.all()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rates.rooms == nil {
+		s.rates.rooms = map[*Room]roomRate{}
+	}
+	dt := now.Sub(s.rates.at).Seconds()
+	first := s.rates.at.IsZero()
+	s.rates.at = now
+	total := s.retired
+	for _, r := range rooms {
+		total.add(&r.counters)
+		old := s.rates.rooms[r]
+		nw := roomRate{packets: r.counters.packets.Load(), bytes: r.counters.bytes.Load()}
+		if !first && dt > 0 {
+			nw.packetsPerS = float64(nw.packets-old.packets) / dt
+			nw.bytesPerS = float64(nw.bytes-old.bytes) / dt
+		}
+		s.rates.rooms[r] = nw
+	}
+	if !first && dt > 0 {
+		s.rates.peak = max(s.rates.peak, float64(total.bytes-s.rates.total.bytes)/dt)
+	}
+	s.rates.total = total
+}
+
+// totals adds up all rooms, closed ones too. mu is held.
+func (s *Server) totals(rooms []*Room) roomTotals {
+	t := s.retired
+	for _, r := range rooms {
+		t.add(&r.counters)
+	}
+	return t
+}
+
+// wire adds up all links, ended ones too. mu is held.
+func (s *Server) wire() LinkCounters {
+	t := s.gone
+	for c := range s.links {
+		n := c.link.Counters()
+		t.MessagesIn += n.MessagesIn
+		t.MessagesOut += n.MessagesOut
+		t.WireBytesIn += n.WireBytesIn
+		t.WireBytesOut += n.WireBytesOut
+	}
+	return t
+}
+
+// Stats returns a picture of the server. It costs a little per room; call it at most a few times a second.
+func (s *Server) Stats() Stats {
+	rooms := s.hub.all()
+	st := Stats{
+		Start: s.started, Uptime: time.Since(s.started), Draining: s.draining.Load(),
+		Joined: s.counters.joined.Load(), Resumed: s.counters.resumed.Load(), MessagesIn: s.counters.messagesIn.Load(),
+		Refused: map[string]uint64{}, Closed: map[string]uint64{},
+		RoomsOpened: s.counters.roomsOpened.Load(), RoomsClosed: s.counters.roomsClosed.Load(),
+		RoomErrors: s.counters.roomErrors.Load(), RoomHangs: s.counters.roomHangs.Load(),
+	}
+	for i := range reasons {
+		name := Reason(i).Name()
+		st.Refused[name] = s.counters.refused[i].Load()
+		st.Closed[name] = s.counters.closed[i].Load()
+	}
+	s.mu.Lock()
+	total, wire := s.totals(rooms), s.wire()
+	st.Links = len(s.links)
+	rate := maps.Clone(s.rates.rooms)
+	s.mu.Unlock()
+	st.Skipped, st.Dropped = total.named(0, firstDropped), total.named(firstDropped, numDrops)
+	st.PacketsOut, st.PacketBytesOut, st.Keyframes = total.packets, total.bytes, total.keyframes
+	st.WireBytesIn, st.WireBytesOut = wire.WireBytesIn, wire.WireBytesOut
+
+	worlds := map[string]*WorldStats{}
+	st.Worlds = make([]WorldStats, len(s.opt.Worlds))
+	for i, d := range s.opt.Worlds {
+		p := d.spec
+		st.Worlds[i] = WorldStats{Name: p.Name, Title: p.Title, About: p.About, Hz: p.Hz, SendHz: p.SendHz, Seats: p.Seats,
+			MaxRooms: p.Rooms, HasPage: p.Web != nil}
+		worlds[p.Name] = &st.Worlds[i]
+	}
+	for _, r := range rooms {
+		rs := r.stats(rate[r])
+		st.Rooms = append(st.Rooms, rs)
+		st.Players += rs.Players
+		st.Waiting += rs.Waiting
+		w := worlds[rs.World]
+		w.Rooms++
+		w.Players += rs.Players
+	}
+	st.Threads = s.threads()
+	return st
+}
+
+func (r *Room) stats(rate roomRate) RoomStats {
+	var t roomTotals
+	t.add(&r.counters)
+	p := r.def.spec
+	rs := RoomStats{
+		World: p.Name, Room: r.name, Tick: Tick(r.tickNow.Load()), Age: r.srv.clock.Now() - r.opened,
+		Hz: p.Hz, SendHz: p.SendHz, Seats: p.Seats, Players: int(r.players.Load()), Waiting: int(r.away.Load()),
+		BytesOutPerSec: rate.bytesPerS, PacketsPerSec: rate.packetsPerS, PacketsOut: t.packets, PacketBytesOut: t.bytes,
+		Keyframes: t.keyframes, Skipped: t.named(0, firstDropped),
+	}
+	if t.packets > 0 {
+		rs.Held = float64(t.held) / float64(t.packets)
+		rs.EncodeUs = float64(t.encodeNs) / float64(t.packets) / 1e3
+	}
+	if t.rounds > 0 {
+		rs.RoundUs = float64(t.roundNs) / float64(t.rounds) / 1e3
+	}
+	if b := r.beatNow(); b != nil {
+		bs := b.Stats()
+		rs.Beat = BeatStats{Steps: bs.Steps, Late: bs.Counters.Late, Skipped: bs.Skipped, Doubled: bs.Doubled, Dropped: bs.Dropped,
+			Stalls: bs.Stalls, Interval: ms(bs.Interval), Lateness: ms(bs.Late), Step: ms(bs.Step)}
+	}
+	return rs
+}
+
+// beatNow is the room's beat, nil while the room opens or if it has none. Any goroutine.
+func (r *Room) beatNow() *beat.Beat {
+	r.srv.mu.Lock()
+	defer r.srv.mu.Unlock()
+	if r.bound {
+		return r.beat
+	}
+	return nil
+}
+
+func ms(q beat.Quantiles) Quantiles {
+	return Quantiles{q.P50.Seconds() * 1e3, q.P90.Seconds() * 1e3, q.P99.Seconds() * 1e3, q.Max.Seconds() * 1e3}
+}
+
+// Window returns what was measured since the last ResetWindow, or the start.
+func (s *Server) Window() Window {
+	rooms := s.hub.all()
+	beats := s.beats.Window()
+	dist := s.beats.Histograms()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total, wire := s.totals(rooms), s.wire()
+	old := &s.rates.windowTotal
+	since := s.rates.window
+	if since.IsZero() {
+		since = s.started
+	}
+	w := Window{
+		For: time.Since(since), Steps: beats.Steps, Skipped: beats.Skipped, Doubled: beats.Doubled, Dropped: beats.Dropped, Stalls: beats.Stalls,
+		IntervalMs: quantiles(dist.Interval, 1e3), LateMs: quantiles(dist.Late, 1e3), StepMs: quantiles(dist.Step, 1e3),
+		EncodeUs: quantiles(s.measure.encode.Snapshot(), 1e6), AgeMs: quantiles(s.measure.age.Snapshot(), 1e3), PacketBytes: quantiles(s.measure.bytes.Snapshot(), 1e6),
+		Packets: total.packets - old.packets, Bytes: total.bytes - old.bytes, WireBytesOut: wire.WireBytesOut - s.rates.windowWire,
+		Keyframes: total.keyframes - old.keyframes, PeakMbit: s.rates.peak * 8 / 1e6,
+	}
+	if w.Packets > 0 {
+		w.HeldMean = float64(total.held-old.held) / float64(w.Packets)
+	}
+	d := total
+	for i := range d.skipped {
+		d.skipped[i] -= old.skipped[i]
+	}
+	w.Skips = d.named(0, numDrops)
+	return w
+}
+
+func quantiles(s *hist.Snapshot, unit float64) Quantiles {
+	q := func(p float64) float64 { return s.Quantile(p).Seconds() * unit }
+	return Quantiles{q(0.5), q(0.9), q(0.99), s.Max().Seconds() * unit}
+}
+
+// ResetWindow starts a new measurement window.
+func (s *Server) ResetWindow() {
+	rooms := s.hub.all()
+	s.beats.ResetWindow()
+	s.measure.encode.Reset()
+	s.measure.age.Reset()
+	s.measure.bytes.Reset()
+	s.mu.Lock()
+	s.rates.window = time.Now()
+	s.rates.windowTotal = s.totals(rooms)
+	s.rates.windowWire = s.wire().WireBytesOut
+	s.rates.peak = 0
+	s.mu.Unlock()
+}
+
+func (s *Server) threads() (out []ThreadStats) {
+	for _, t := range s.beats.Stats().Threads {
+		out = append(out, ThreadStats{Role: "beat", Priority: t.Priority, Refused: t.PriorityErr, LoadCores: t.LoadCores, Rooms: t.Beats})
+	}
+	up := time.Since(s.started)
+	for _, e := range s.encoders {
+		<-e.ready
+		out = append(out, ThreadStats{Role: "encoder", Priority: e.priority, Refused: e.refused,
+			LoadCores: time.Duration(e.busy.Load()).Seconds() / up.Seconds()})
+	}
+	return out
+}

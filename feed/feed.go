@@ -115,7 +115,9 @@ type Stream interface {
 	// retains it. A limit that is too small for the smallest useful part yields nothing and More.
 	Append(dst []byte, f Frame, limit int) ([]byte, Written)
 	// Delivered says that the bytes of r are with the client: written, on an ordered link; acked, on an unordered one.
-	// Each receipt gets exactly one of Delivered and Lost, in the order of the receipts.
+	// Each receipt of an Append that wrote something gets exactly one of Delivered and Lost. On an ordered link that
+	// happens before the next Append; on an unordered one receipts are told as their fate becomes known, which need not be
+	// in their order, and always before the Append whose packet header echoes the ack that told it.
 	Delivered(r Receipt)
 	// Lost says that the bytes of r are not known to have arrived: refused by the link, or passed over by the ack history.
 	Lost(r Receipt)

@@ -1,0 +1,135 @@
+package drumline
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Admission, in this order, each refusal with its own reason: pending links and draining (Accept); protocol version (the
+// hello); joins from one address; the world and room names; the token, if there is one; the server's and the world's caps; the
+// room's seats; at last the world's own Join.
+
+// admit finds the room for a hello and posts the join. It runs on the link's reader goroutine.
+func (s *Server) admit(c *Conn, h Hello) *Refusal {
+	if s.draining.Load() {
+		return &Refusal{Reason: ReasonDraining}
+	}
+	if !s.opt.LiftCaps && !s.joins.take(addressKey(c.peer.Addr.Addr()), time.Now(), float64(s.opt.JoinsPerSec)) {
+		return &Refusal{Reason: ReasonTooFast, RetryAfter: 2 * time.Second}
+	}
+	def, ok := s.byName[h.World]
+	if !ok {
+		return &Refusal{Reason: ReasonNoWorld}
+	}
+	if h.Token != "" {
+		return s.resume(c, h)
+	}
+	if h.Room != "" && !namePattern.MatchString(h.Room) {
+		return &Refusal{Reason: ReasonNoRoom, Text: "A room's name is 1 to 32 of a-z, 0-9 and -."}
+	}
+	r, why := s.hub.reserve(def, h.Room)
+	if why != nil {
+		return why
+	}
+	refused := func(why *Refusal) {
+		s.hub.unreserve(r)
+		c.refuse(why)
+	}
+	if !r.postLetter(letter{func() { r.join(c, h) }, refused}) {
+		s.hub.unreserve(r)
+		return &Refusal{Reason: ReasonRoomClosed, RetryAfter: time.Second}
+	}
+	return nil
+}
+
+// resume gives a hello's link to the seat that its token belongs to.
+func (s *Server) resume(c *Conn, h Hello) *Refusal {
+	seat, expired := s.hub.byToken(h.Token)
+	switch {
+	case seat == nil && expired:
+		return &Refusal{Reason: ReasonResumeExpired}
+	case seat == nil || seat.room.def.spec.Name != h.World:
+		return &Refusal{Reason: ReasonResumeUnknown}
+	}
+	if !seat.room.postLetter(letter{func() { seat.room.resume(seat, c, h) }, c.refuse}) {
+		return &Refusal{Reason: ReasonResumeExpired}
+	}
+	return nil
+}
+
+// bucket is a token bucket. It is not safe for concurrent use.
+type bucket struct {
+	tokens float64
+	last   time.Time
+}
+
+func (b *bucket) fill(burst float64) { b.tokens = burst }
+
+// take takes one token if there is one.
+func (b *bucket) take(now time.Time, perSec, burst float64) bool {
+	if !b.last.IsZero() {
+		b.tokens = min(burst, b.tokens+now.Sub(b.last).Seconds()*perSec)
+	}
+	b.last = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// joinLimiter holds a bucket per address.
+type joinLimiter struct {
+	mu sync.Mutex
+	by map[netip.Prefix]*bucket
+}
+
+const (
+	joinBurst      = 5 // times the rate
+	joinAddresses  = 10_000
+	joinForgetting = time.Minute
+)
+
+func (l *joinLimiter) take(key netip.Prefix, now time.Time, perSec float64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.by[key]
+	if b == nil {
+		if len(l.by) >= joinAddresses {
+			l.prune(now)
+		}
+		if len(l.by) >= joinAddresses {
+			return false // an attack from everywhere at once: those who play are not disturbed
+		}
+		if l.by == nil {
+			l.by = make(map[netip.Prefix]*bucket)
+		}
+		b = &bucket{}
+		b.fill(joinBurst * perSec)
+		l.by[key] = b
+	}
+	return b.take(now, perSec, joinBurst*perSec)
+}
+
+func (l *joinLimiter) prune(now time.Time) {
+	for k, b := range l.by {
+		if now.Sub(b.last) > joinForgetting {
+			delete(l.by, k)
+		}
+	}
+}
+
+// addressKey is what counts as one address: an IPv4 address, or an IPv6 /64.
+func addressKey(a netip.Addr) netip.Prefix {
+	a = a.Unmap()
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, err := a.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{} // a transport without addresses: all share one bucket
+	}
+	return p
+}

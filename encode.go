@@ -1,0 +1,562 @@
+package drumline
+
+import (
+	"encoding/binary"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drumline-engine/drumline/beat"
+	"github.com/drumline-engine/drumline/feed"
+)
+
+// From frame to link. The room's goroutine captures a frameSet and hands it to the shards that hold its seats; each shard belongs
+// to one encoder worker, which builds one packet per seat and tries one non-blocking write. A shard holds at most one
+// waiting frame: a newer one replaces it, so an encoder that falls behind sends newer states, not more of them.
+
+// frameSet is one send tick of a room: a frame of each feed, shared by the shards that send it.
+type frameSet struct {
+	tick      Tick
+	scheduled time.Duration // the deadline of the step it was captured after
+	frames    []feed.Frame
+	refs      atomic.Int32
+	pool      *sync.Pool
+}
+
+func (fs *frameSet) release() {
+	if fs.refs.Add(-1) > 0 {
+		return
+	}
+	for i, f := range fs.frames {
+		f.Release()
+		fs.frames[i] = nil
+	}
+	fs.frames = fs.frames[:0]
+	fs.pool.Put(fs)
+}
+
+// shard is a room's seats on one encoder worker.
+type shard struct {
+	room    *Room
+	encoder *encoder
+
+	connected atomic.Int32 // seats with a link, kept by the room
+
+	mu      sync.Mutex // guards what follows
+	pending *frameSet
+	partial bool // pending is for seats with the flush mark only
+	queued  bool // in the encoder's queue
+	mail    []func()
+
+	// Owned by the encoder worker.
+	outs  []*outbox
+	spare []func()
+}
+
+// offer hands over a frame; partial: for seats marked by FlushNow only. The shard takes a reference.
+func (sh *shard) offer(fs *frameSet, partial bool) {
+	fs.refs.Add(1)
+	sh.mu.Lock()
+	old := sh.pending
+	if old != nil {
+		partial = partial && sh.partial
+	}
+	sh.pending, sh.partial = fs, partial
+	wake := !sh.queued
+	sh.queued = true
+	sh.mu.Unlock()
+	if old != nil {
+		sh.room.counters.skipped[SkipEncoder].Add(uint64(sh.connected.Load()))
+		old.release()
+	}
+	if wake {
+		sh.encoder.enqueue(sh)
+	}
+}
+
+// do runs f on the encoder worker, in order with other calls.
+func (sh *shard) do(f func()) {
+	sh.mu.Lock()
+	sh.mail = append(sh.mail, f)
+	wake := !sh.queued
+	sh.queued = true
+	sh.mu.Unlock()
+	if wake {
+		sh.encoder.enqueue(sh)
+	}
+}
+
+// encoder is a worker: a thread that serves shards in the order in which their frames came.
+type encoder struct {
+	srv     *Server
+	scratch []byte
+	busy    atomic.Int64 // ns
+
+	priority, refused string // what the thread got; set before ready is closed
+	ready             chan struct{}
+
+	mu    sync.Mutex // guards queue and stop
+	queue []*shard
+	stop  bool
+	wake  chan struct{} // capacity 1
+}
+
+func newEncoder(s *Server) *encoder {
+	return &encoder{srv: s, wake: make(chan struct{}, 1), ready: make(chan struct{})}
+}
+
+func (e *encoder) enqueue(sh *shard) {
+	if e.srv.inline && !e.stopped() {
+		e.process(sh) // the benchmark's arrangement: on the room's own thread, one at a time by Server.inlineMu
+		return
+	}
+	e.mu.Lock()
+	e.queue = append(e.queue, sh)
+	first := len(e.queue) == 1
+	e.mu.Unlock()
+	if first {
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (e *encoder) stopped() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stop
+}
+
+func (e *encoder) close() {
+	e.mu.Lock()
+	e.stop = true
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run serves until close, and then what is still queued.
+func (e *encoder) run(locked bool) {
+	if locked {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		_ = beat.SetTimerSlack(time.Nanosecond) // unsupported: as good as it gets
+		e.priority, e.refused = raise(e.srv.opt.Priority, encoderNice)
+	}
+	close(e.ready)
+	var batch []*shard
+	for {
+		e.mu.Lock()
+		batch, e.queue = e.queue, batch[:0]
+		stop := e.stop
+		e.mu.Unlock()
+		if len(batch) == 0 {
+			if stop {
+				return
+			}
+			<-e.wake
+			continue
+		}
+		start := e.srv.clock.Now()
+		for i, sh := range batch {
+			e.process(sh)
+			batch[i] = nil
+		}
+		e.busy.Add(int64(e.srv.clock.Now() - start))
+	}
+}
+
+func (e *encoder) process(sh *shard) {
+	if e.srv.inline {
+		e.srv.inlineMu.Lock()
+		defer e.srv.inlineMu.Unlock()
+	}
+	sh.mu.Lock()
+	fs, partial := sh.pending, sh.partial
+	sh.pending, sh.partial, sh.queued = nil, false, false
+	mail := sh.mail
+	sh.mail, sh.spare = sh.spare[:0], nil
+	sh.mu.Unlock()
+	for i, f := range mail {
+		f()
+		mail[i] = nil
+	}
+	sh.spare = mail
+	if fs == nil {
+		return
+	}
+	start := e.srv.clock.Now()
+	for _, o := range sh.outs {
+		if o.conn != nil && (!partial || o.seat.flush.Swap(false)) {
+			if !partial {
+				o.seat.flush.Store(false)
+			}
+			e.serve(sh.room, o, fs)
+		}
+	}
+	fs.release()
+	sh.room.counters.roundNs.Add(uint64(e.srv.clock.Now() - start))
+	sh.room.counters.rounds.Add(1)
+}
+
+const (
+	sentRing     = 64        // packets whose send time and receipts are kept
+	queuedHigh   = 256 << 10 // reliable bytes waiting: no state meanwhile
+	queuedBad    = 2 << 20   // for backlogAfter: close
+	backlogAfter = 10 * time.Second
+	slowEvery    = 4           // of send slots, for a slow client
+	quietEvery   = time.Second // keep-alive of a quiet client
+	maxFeeds     = 8
+	sectionHead  = 4 // u8 feed, 3-byte padded uvarint
+	maxSection   = 1<<21 - 1
+)
+
+// sentPacket is what an unordered link's packet carried, until its fate is known.
+type sentPacket struct {
+	receipts [maxFeeds]feed.Receipt
+	open     uint8 // bit i: receipts[i] waits
+}
+
+// outbox is one seat's side of the encoder. Owned by the encoder worker, but for what is set once.
+type outbox struct {
+	seat *Seat
+
+	conn     *Conn // nil: no link
+	delivery feed.Delivery
+	streams  []feed.Stream
+	reliable [maxFeeds]bool
+	weights  [maxFeeds]int
+	held     [maxFeeds]int // items that the client holds, by feed
+	tokens   int           // bytes that may be sent now
+	slot     int
+	lastSend time.Duration
+	badSince time.Duration // queue over queuedBad since; 0: it is not
+	unacked  time.Duration // send time of the oldest packet without ack
+	seq      uint32        // of the last packet
+	acked    uint32        // newest acked
+	open     uint32        // oldest packet whose receipts are still open (unordered)
+	ackWord  uint64
+	sentAt   [sentRing]time.Duration
+	sent     []sentPacket // by seq % sentRing; unordered links only
+}
+
+// attach gives the outbox a link. The streams start over: the client holds nothing but its cursors.
+func (o *outbox) attach(c *Conn, cursors []uint64, fresh bool) {
+	o.conn = c
+	o.delivery = c.link.Delivery()
+	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
+	o.open = 1
+	o.lastSend = 0
+	if o.delivery == feed.Unordered {
+		o.sent = make([]sentPacket, sentRing)
+	}
+	for i, st := range o.streams {
+		if fresh {
+			continue
+		}
+		var cursor uint64
+		if i < len(cursors) {
+			cursor = cursors[i]
+		}
+		st.Resume(cursor, o.delivery)
+	}
+}
+
+func (o *outbox) close() {
+	for _, st := range o.streams {
+		st.Close()
+	}
+	o.streams, o.conn = nil, nil
+}
+
+// applyAck takes over what the reader has noted. It returns the ack and history that the next header echoes.
+func (o *outbox) applyAck() (ack uint32, history uint32) {
+	w := o.conn.ack.Load()
+	ack, history = uint32(w>>32), uint32(w)
+	if w == o.ackWord {
+		return ack, history
+	}
+	o.ackWord = w
+	if int32(ack-o.acked) > 0 {
+		o.acked = ack
+		if o.seq != ack && o.seq-ack < sentRing {
+			o.unacked = o.sentAt[(ack+1)%sentRing]
+		}
+	}
+	if o.delivery == feed.Ordered {
+		return ack, history
+	}
+	// Resolve receipts, oldest first: acked, given up (out of the history), or still open.
+	resolvedAll := true
+	for s := o.open; int32(s-ack) <= 0; s++ {
+		if o.sent[s%sentRing].open != 0 {
+			back := ack - s
+			switch {
+			case back == 0 || back <= 32 && history>>(back-1)&1 != 0:
+				o.resolve(s, true)
+			case back > 32:
+				o.resolve(s, false)
+			default:
+				resolvedAll = false
+			}
+		}
+		if resolvedAll {
+			o.open = s + 1
+		}
+	}
+	return ack, history
+}
+
+func (o *outbox) resolve(s uint32, arrived bool) {
+	p := &o.sent[s%sentRing]
+	for i, st := range o.streams {
+		if p.open>>i&1 == 0 {
+			continue
+		}
+		if r := p.receipts[i]; arrived {
+			st.Delivered(r)
+		} else {
+			st.Lost(r)
+		}
+	}
+	p.open = 0
+}
+
+// serve builds and sends one packet for one seat, or counts why not.
+func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
+	now := e.srv.clock.Now()
+	c, opt := o.conn, &e.srv.opt
+	ack, history := o.applyAck()
+	headerOnly := false
+	o.slot++
+	if o.seq != o.acked {
+		switch age := now - o.unacked; {
+		case age > opt.StallAfter:
+			c.fail(ReasonStalled)
+			o.conn = nil
+			return
+		case age > opt.QuietAfter:
+			if now-o.lastSend < quietEvery {
+				r.counters.skipped[SkipQuiet].Add(1)
+				return
+			}
+			headerOnly = true
+		case age > opt.SlowAfter:
+			if o.slot%slowEvery != 0 {
+				r.counters.skipped[SkipSlow].Add(1)
+				return
+			}
+		}
+	}
+	if q := c.link.Queued(); q > queuedHigh {
+		if q > queuedBad {
+			if o.badSince == 0 {
+				o.badSince = now
+			} else if now-o.badSince > backlogAfter {
+				c.fail(ReasonBacklog)
+				o.conn = nil
+				return
+			}
+		} else {
+			o.badSince = 0
+		}
+		r.counters.skipped[SkipQueued].Add(1)
+		return
+	}
+	o.badSince = 0
+	if !c.link.Ready() {
+		r.counters.skipped[SkipBusy].Add(1)
+		return
+	}
+	if r.hz == 0 && o.clean(fs) {
+		r.counters.skipped[SkipClean].Add(1)
+		return
+	}
+	if o.delivery == feed.Unordered && o.seq+1-o.open >= sentRing {
+		// The ring of open receipts is full: the oldest is lost for good.
+		o.resolve(o.open, false)
+		o.open++
+	}
+
+	share := r.budget
+	o.tokens = min(o.tokens+share, 2*share)
+	limit := o.tokens
+	if m := c.link.MaxState(); m > 0 {
+		limit = min(limit, m)
+	}
+	seq := o.seq + 1
+	h := StateHeader{Seq: uint16(seq), Epoch: c.epoch, Tick16: uint16(fs.tick), HasHash: c.verify,
+		HasAcks: o.delivery == feed.Unordered, Ack: uint16(ack), Acks: history, sections: len(o.streams) > 1}
+	h.InputAck, h.Margin = o.seat.inbox.state()
+	b := appendStateHeader(e.scratch[:0], h)
+	var written [maxFeeds]feed.Written
+	var wrote uint8 // bit i: feed i has bytes in the packet
+	if !headerOnly {
+		b, wrote = o.appendSections(b, fs, limit-len(b)-4, h.sections, &written)
+	}
+	if c.verify {
+		b = binary.LittleEndian.AppendUint32(b, o.hash())
+	}
+	e.scratch = b
+	built := e.srv.clock.Now()
+	sent := c.link.TrySend(b)
+	end := e.srv.clock.Now()
+	if !sent {
+		for i, st := range o.streams {
+			if wrote>>i&1 != 0 {
+				st.Lost(written[i].Receipt)
+			}
+		}
+		r.counters.skipped[SkipBusy].Add(1)
+		return
+	}
+	o.note(seq, now, &written, wrote)
+	c.lastSeq.Store(seq)
+	o.tokens -= len(b)
+	if !o.sendReliable(e, r, fs) {
+		return
+	}
+
+	m := &e.srv.measure
+	m.encode.Record(built - now)
+	m.age.Record(end - fs.scheduled)
+	m.bytes.Record(time.Duration(len(b)) * time.Microsecond)
+	n := &r.counters
+	n.packets.Add(1)
+	n.bytes.Add(uint64(len(b)))
+	n.encodeNs.Add(uint64(built - now))
+	keyframe := false
+	for i := range o.streams {
+		if wrote>>i&1 != 0 {
+			o.held[i] = written[i].Held
+			n.events.Add(uint64(written[i].Events))
+			keyframe = keyframe || written[i].Keyframe
+		}
+		n.held.Add(uint64(o.held[i]))
+	}
+	if keyframe {
+		n.keyframes.Add(1)
+	}
+}
+
+// clean reports that no stream has anything to say about fs.
+func (o *outbox) clean(fs *frameSet) bool {
+	for i, st := range o.streams {
+		if st.Dirty(fs.frames[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendSections splits limit among the state feeds by weight, in their order; what one leaves goes to the next.
+func (o *outbox) appendSections(b []byte, fs *frameSet, limit int, heads bool, written *[maxFeeds]feed.Written) (_ []byte, wrote uint8) {
+	weight := 0
+	for i := range o.streams {
+		if !o.reliable[i] {
+			weight += o.weights[i]
+		}
+	}
+	for i, st := range o.streams {
+		if o.reliable[i] {
+			continue
+		}
+		share := limit
+		if weight > o.weights[i] {
+			share = limit * o.weights[i] / weight
+		}
+		weight -= o.weights[i]
+		start := len(b)
+		if heads {
+			share = min(share-sectionHead, maxSection)
+			b = append(b, byte(i), 0x80, 0x80, 0)
+		}
+		at := len(b)
+		if share > 0 {
+			b, written[i] = st.Append(b, fs.frames[i], share)
+		}
+		n := len(b) - at
+		switch {
+		case n == 0:
+			b = b[:start]
+			continue
+		case heads:
+			b[at-3], b[at-2], b[at-1] = byte(n)|0x80, byte(n>>7)|0x80, byte(n>>14)
+		}
+		wrote |= 1 << i
+		limit -= len(b) - start
+	}
+	return b, wrote
+}
+
+// note remembers a packet that the link took.
+func (o *outbox) note(seq uint32, now time.Duration, written *[maxFeeds]feed.Written, wrote uint8) {
+	if o.seq == o.acked {
+		o.unacked = now
+	}
+	o.seq, o.lastSend = seq, now
+	o.sentAt[seq%sentRing] = now
+	if o.delivery == feed.Unordered {
+		p := &o.sent[seq%sentRing]
+		p.open = wrote
+		for i := range o.streams {
+			p.receipts[i] = written[i].Receipt
+		}
+		return
+	}
+	for i, st := range o.streams {
+		if wrote>>i&1 != 0 {
+			st.Delivered(written[i].Receipt)
+		}
+	}
+}
+
+// hash folds the hashes of the state feeds, as in the packet's trailer.
+func (o *outbox) hash() (h uint32) {
+	first := true
+	for i, st := range o.streams {
+		if o.reliable[i] {
+			continue
+		}
+		if first {
+			h, first = st.Hash(), false
+		} else {
+			h = h*16777619 ^ st.Hash()
+		}
+	}
+	return h
+}
+
+// sendReliable queues what reliable feeds have to say. It returns false when the link was closed for its backlog.
+func (o *outbox) sendReliable(e *encoder, r *Room, fs *frameSet) bool {
+	for i, st := range o.streams {
+		for o.reliable[i] {
+			b := append(e.scratch[:0], KindReliable, byte(i), o.conn.epoch)
+			b = binary.LittleEndian.AppendUint32(b, uint32(fs.tick))
+			head := len(b)
+			b, w := st.Append(b, fs.frames[i], queuedHigh/4)
+			e.scratch = b
+			if len(b) == head {
+				break
+			}
+			if err := o.conn.link.Send(b); err != nil {
+				st.Lost(w.Receipt)
+				if err == ErrBacklog {
+					o.conn.fail(ReasonBacklog)
+				}
+				o.conn = nil
+				return false
+			}
+			st.Delivered(w.Receipt)
+			r.counters.bytes.Add(uint64(len(b)))
+			if !w.More || o.conn.link.Queued() > queuedHigh {
+				break
+			}
+		}
+	}
+	return true
+}

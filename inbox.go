@@ -1,0 +1,124 @@
+package drumline
+
+import "sync"
+
+// inboxSteps is how far ahead of the room an input may be labelled.
+const inboxSteps = 64
+
+// inbox holds what one seat wants, by the step it is for. The link's reader fills it and the room takes one input per step;
+// neither waits for the other for longer than a copy.
+type inbox struct {
+	codec *inputCodec
+	hold  uint32 // steps for which an input is repeated
+
+	mu sync.Mutex // guards what follows
+
+	labels [inboxSteps]uint32 // by label % inboxSteps: the newest label stored there; 0: none
+	data   []byte             // inboxSteps × codec.size
+	newest uint32             // newest label received
+	margin int8               // how many steps early it was
+
+	next    []byte // an unlabelled input for the coming step
+	hasNext bool
+
+	held        []byte // the newest input at or before the last step
+	heldLabel   uint32
+	heldSince   uint32 // step at which it was first used
+	hasHeld     bool
+	usedBits    uint32 // bools of the last step's input
+	latePressed uint32 // presses that missed their step
+}
+
+func newInbox(c *inputCodec, hold int) *inbox {
+	buf := make([]byte, (inboxSteps+2)*c.size)
+	return &inbox{
+		codec: c, hold: uint32(max(hold, 1)), margin: MarginNone,
+		data: buf[:inboxSteps*c.size], next: buf[inboxSteps*c.size : (inboxSteps+1)*c.size], held: buf[(inboxSteps+1)*c.size:],
+	}
+}
+
+// reset forgets everything: the seat has a new link.
+func (b *inbox) reset() {
+	b.mu.Lock()
+	b.labels = [inboxSteps]uint32{}
+	b.newest, b.margin, b.hasNext, b.hasHeld, b.usedBits, b.latePressed = 0, MarginNone, false, false, 0, 0
+	b.mu.Unlock()
+}
+
+// put stores one valid encoded input for step label (0: the next one). now is the last step taken.
+func (b *inbox) put(label, now uint32, raw []byte) (d Drop, dropped bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bits := b.codec.bits(raw)
+	if label == 0 {
+		if b.hasNext { // overtaken before a step took it: keep its presses
+			b.latePressed |= b.codec.bits(b.next) &^ b.usedBits &^ bits
+		}
+		copy(b.next, raw)
+		b.hasNext = true
+		return 0, false
+	}
+	ahead := int32(label - now)
+	if ahead > inboxSteps {
+		return DropInputFuture, true
+	}
+	slot := label % inboxSteps
+	if b.labels[slot] == label {
+		return DropInputRepeat, true
+	}
+	if int32(label-b.newest) > 0 || b.newest == 0 {
+		b.newest = label
+		b.margin = int8(max(-127, min(127, ahead-1)))
+	}
+	if ahead > 0 {
+		b.labels[slot] = label
+		copy(b.data[int(slot)*b.codec.size:], raw)
+		return 0, false
+	}
+	if ahead <= -inboxSteps || int32(b.labels[slot]-label) > 0 && b.labels[slot] != 0 {
+		return DropInputLate, true // too old to tell from a repeat
+	}
+	// Its step is over. A press still fires once, in the next step; and the input is the newest we know if no newer came.
+	b.labels[slot] = label
+	b.latePressed |= bits &^ b.usedBits
+	if !b.hasHeld || int32(label-b.heldLabel) > 0 {
+		copy(b.held, raw)
+		b.heldLabel, b.heldSince, b.hasHeld = label, now+1, true
+	}
+	return DropInputLate, true
+}
+
+// take copies the input of step into dst and returns the bools pressed since the last call, the input's age in steps, and
+// whether there is none (dst is then zero).
+func (b *inbox) take(step uint32, dst []byte) (pressed uint32, age int, missing bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	slot := step % inboxSteps
+	switch {
+	case b.labels[slot] == step:
+		copy(b.held, b.data[int(slot)*b.codec.size:])
+		b.heldLabel, b.heldSince, b.hasHeld = step, step, true
+	case b.hasNext:
+		copy(b.held, b.next)
+		b.heldLabel, b.heldSince, b.hasHeld = step, step, true
+	}
+	b.hasNext = false
+	if !b.hasHeld || step-b.heldSince >= b.hold {
+		b.usedBits = 0
+		pressed, b.latePressed = b.latePressed, 0
+		clear(dst[:b.codec.size])
+		return pressed, int(step - b.heldSince), true
+	}
+	copy(dst, b.held)
+	bits := b.codec.bits(b.held)
+	pressed = bits&^b.usedBits | b.latePressed
+	b.usedBits, b.latePressed = bits, 0
+	return pressed, int(step - b.heldLabel), false
+}
+
+// state returns what a packet's header says of the inputs.
+func (b *inbox) state() (newest16 uint16, margin int8) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return uint16(b.newest), b.margin
+}
