@@ -186,8 +186,8 @@ func TestOnePackageComment(t *testing.T) {
 			}
 			if text := docText(f); text != "" {
 				docs = append(docs, name)
-				if want := opening(p); !strings.HasPrefix(text, want) {
-					t.Errorf("%s: the package comment in %s should begin with %q", pkg, name, want)
+				if want := openings(p); !slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(text, s) }) {
+					t.Errorf("%s: the package comment in %s should begin with one of %q", pkg, name, want)
 				}
 			}
 		}
@@ -204,11 +204,11 @@ func docText(f *ast.File) string {
 	return strings.TrimSpace(f.Doc.Text()) // without directives
 }
 
-func opening(p listed) string {
-	if p.Name == "main" {
-		return "Command " + path.Base(p.ImportPath) + " "
+func openings(p listed) []string {
+	if base := path.Base(p.ImportPath); p.Name == "main" {
+		return []string{"Command " + base + " ", strings.ToUpper(base[:1]) + base[1:] + " "}
 	}
-	return "Package " + p.Name + " "
+	return []string{"Package " + p.Name + " "}
 }
 
 // The rule itself is tested, since a map that allows everything would pass.
