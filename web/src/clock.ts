@@ -1,0 +1,185 @@
+// Two clocks over one stream of arrivals: which tick to show now, and which tick an input given now is for.
+//
+// A packet's offset is its arrival minus its tick's time. The least offset of the last 60 packets is the base: a packet that
+// met no delay. Everything above it is jitter, and the render clock stays behind by as much as nearly all packets need.
+
+const WINDOW = 60; // packets, 3 s at 20 Hz
+
+/** Longest buffer in ms. Uncapped, a lossy ordered link drives it to 400 ms for stalls that no buffer hides anyway. */
+const MAX_DELAY_ORDERED = 250;
+const MAX_DELAY_UNORDERED = 400;
+
+/** How late packets come, over the last {@link WINDOW} of them. */
+export class Arrivals {
+  readonly tickMs: number;
+  /** The least arrival − tick time seen, in ms. Meaningless while count is 0. */
+  base = 0;
+  /** The 97th percentile of jitter above base, in ms. */
+  jitter = 0;
+  count = 0;
+  private readonly offsets = new Float64Array(WINDOW);
+  private next = 0;
+
+  constructor(tickMs: number) {
+    this.tickMs = tickMs;
+  }
+
+  reset(): void {
+    this.count = 0;
+    this.next = 0;
+  }
+
+  note(tick: number, now: number): void {
+    this.offsets[this.next] = now - tick * this.tickMs;
+    this.next = (this.next + 1) % WINDOW;
+    if (this.count < WINDOW) this.count++;
+    let base = Infinity;
+    let a = -Infinity; // the three largest: the third of 60 is the 97th percentile
+    let b = -Infinity;
+    let c = -Infinity;
+    for (let i = 0; i < this.count; i++) {
+      const o = this.offsets[i]!;
+      if (o < base) base = o;
+      if (o > a) {
+        c = b;
+        b = a;
+        a = o;
+      } else if (o > b) {
+        c = b;
+        b = o;
+      } else if (o > c) {
+        c = o;
+      }
+    }
+    this.base = base;
+    this.jitter = (this.count >= 40 ? c : this.count >= 20 ? b : a) - base;
+  }
+}
+
+/**
+ * The render clock: turns local time into the tick to show. It runs behind the newest tick by one send period plus the
+ * jitter, at a rate within 5 % of real time, and jumps when it is off by more than 250 ms. In a room without a beat it always
+ * shows the newest tick.
+ */
+export class RenderClock {
+  /** The buffer in ms: how far the clock wants to run behind an undelayed packet. */
+  delay: number;
+  /** The tick shown, with fraction. */
+  tick = 0;
+  /** The last advance did not continue the one before: the first, or after a pause or a jump. */
+  jumped = true;
+  private readonly arrivals: Arrivals;
+  private readonly periodMs: number;
+  private readonly maxDelay: number;
+  private last = -Infinity;
+  private newest = -1;
+  private sinceMiss = WINDOW;
+  private shown = 0; // ms of server time
+
+  constructor(arrivals: Arrivals, sendHz: number, ordered: boolean) {
+    this.arrivals = arrivals;
+    this.periodMs = 1000 / Math.max(1, sendHz);
+    this.delay = this.periodMs + 10;
+    this.maxDelay = ordered ? MAX_DELAY_ORDERED : MAX_DELAY_UNORDERED;
+  }
+
+  reset(): void {
+    this.newest = -1;
+    this.last = -Infinity;
+    this.sinceMiss = WINDOW;
+    this.delay = this.periodMs + 10;
+  }
+
+  /** Notes that a packet has come, after {@link Arrivals.note}; missed: one before it has not. */
+  arrive(tick: number, missed: boolean): void {
+    if (tick > this.newest) this.newest = tick;
+    this.sinceMiss = missed ? 0 : this.sinceMiss + 1;
+    const want = Math.min(
+      this.maxDelay,
+      this.periodMs + 10 + this.arrivals.jitter + (this.sinceMiss < WINDOW ? this.periodMs : 0),
+    );
+    this.delay += (want - this.delay) * (want > this.delay ? 0.25 : 0.02);
+  }
+
+  /** Moves the clock to local time now (ms) and returns the tick to show. */
+  advance(now: number): number {
+    const { tickMs, base, count } = this.arrivals;
+    if (tickMs === 0 || count === 0) {
+      this.jumped = this.last === -Infinity;
+      this.last = now;
+      this.tick = Math.max(0, this.newest);
+      return this.tick;
+    }
+    const target = now - base - this.delay;
+    const dt = now - this.last;
+    this.last = now;
+    const error = target - this.shown - dt;
+    if (!(dt >= 0 && dt < 500) || Math.abs(error) > 250) {
+      this.jumped = true;
+      this.shown = target;
+    } else {
+      this.jumped = false;
+      // 4 ms off goes unseen, and so does a rate within 5 %.
+      const rate = Math.abs(error) < 4 ? 1 : 1 + Math.max(-0.05, Math.min(0.05, error / 400));
+      this.shown += dt * rate;
+    }
+    this.tick = this.shown / tickMs;
+    return this.tick;
+  }
+
+  /** How far what is shown lies behind what an undelayed packet would show now, in ms. */
+  behind(now: number): number {
+    return this.arrivals.count === 0 || this.arrivals.tickMs === 0 ? 0 : now - this.arrivals.base - this.shown;
+  }
+}
+
+/**
+ * The input clock: which step an input given now is for. It leads the newest tick by the round trip and a margin, and learns
+ * the lead from the margins that the server reports: up at once when inputs came late, down slowly.
+ */
+export class InputClock {
+  /** Ticks ahead of the newest tick that an undelayed packet would bring now. */
+  lead: number;
+  private readonly arrivals: Arrivals;
+  private readonly goal: number;
+  private holdUntil = 0;
+  private least = Infinity;
+  private seen = 0;
+
+  /** batch is the number of steps that one input message covers: its oldest input, too, should come in time. */
+  constructor(arrivals: Arrivals, rttMs: number, batch: number) {
+    this.arrivals = arrivals;
+    this.goal = batch + 1;
+    this.lead = arrivals.tickMs === 0 ? 0 : rttMs / arrivals.tickMs + this.goal;
+  }
+
+  /** The step that an input given at local time now is for; 0 in rooms without a beat: the next one. */
+  label(now: number): number {
+    const { tickMs, base, count } = this.arrivals;
+    if (tickMs === 0 || count === 0) return 0;
+    return Math.max(1, Math.floor((now - base) / tickMs + this.lead));
+  }
+
+  /** Takes the margin of the input labelled acked, the newest that had come; sent is the newest label sent so far. */
+  margin(steps: number, acked: number, sent: number): void {
+    // After a change, margins of inputs that were labelled before it would count it twice.
+    if (acked < this.holdUntil) return;
+    if (steps < this.goal - 1) {
+      this.change(Math.min(30, this.goal - steps), sent);
+      return;
+    }
+    this.least = Math.min(this.least, steps);
+    if (++this.seen < 40) return;
+    if (this.least > this.goal + 1) this.change((this.goal - this.least) / 2, sent);
+    this.seen = 0;
+    this.least = Infinity;
+  }
+
+  private change(by: number, sent: number): void {
+    // A second of lead at most: more would be a fault, not a distance.
+    this.lead = Math.max(0, Math.min(this.lead + by, 1000 / this.arrivals.tickMs));
+    this.holdUntil = sent + 1;
+    this.seen = 0;
+    this.least = Infinity;
+  }
+}

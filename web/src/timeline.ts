@@ -1,0 +1,483 @@
+// One timeline for every entity and event: what the decoder brings is kept with its tick and shown when the render clock passes
+// it. Between two samples numbers are interpolated; past the newest one they run on for a moment and fade to a stop.
+
+import { RenderClock } from "./clock.ts";
+import { ENTITY_NAMES, EVENT_NAMES, type FieldSchema, type TypeSchema, type Values, viewClass } from "./view.ts";
+
+/** Samples kept of an entity: the longest buffer at 60 packets a second, twice over. */
+const SAMPLES = 32;
+/** Events that may wait to be shown. */
+const MAX_EVENTS = 1024;
+/** Past the newest packet motion runs on for RUN_MS, then fades out over FADE_MS. */
+const RUN_MS = 100;
+const FADE_MS = 150;
+/** The error that running on left behind is halved every HALF_MS. */
+const HALF_MS = 80;
+/** Events older than this when the page wakes up are not played. */
+const STALE_MS = 200;
+
+const STEP = 0;
+const LINEAR = 1;
+const ANGLE = 2;
+
+interface Motion {
+  mode: Uint8Array;
+  /** Index of the field with the velocity, in units a second; -1: none. */
+  move: Int16Array;
+  /** A change by more than this in one sample is a teleport, and is not interpolated: an eighth of the field's range. */
+  leap: Float64Array;
+  /** The fields, as bits, that leap together: those of one nested struct, or x, y and z. */
+  group: Int32Array;
+}
+
+function motion(fields: readonly FieldSchema[]): Motion {
+  const n = fields.length;
+  const m = { mode: new Uint8Array(n), move: new Int16Array(n).fill(-1), leap: new Float64Array(n), group: new Int32Array(n) };
+  const group = (name: string): string => (name.includes(".") ? name.slice(0, name.lastIndexOf(".")) : /^[xyz]$/.test(name) ? "" : name);
+  fields.forEach((f, i) => {
+    m.mode[i] = f.kind === "float" ? LINEAR : f.kind === "angle" ? ANGLE : STEP;
+    m.leap[i] = ((2 ** f.bits - 1) * f.q) / 8;
+    fields.forEach((g, j) => {
+      if (group(g.name) === group(f.name)) m.group[i]! |= 1 << j;
+    });
+    if (f.move) m.move[i] = fields.findIndex((g) => g.name === f.move);
+  });
+  return m;
+}
+
+/**
+ * An entity as it is shown now. The fields of its type are properties: `e.x`, `e.pos.y`, `e.name`; a field whose name is
+ * taken by a property below has a "_" after it. The object is the same from enter to leave; its values change with each frame.
+ */
+export class Entity implements Values {
+  /** The entity's id: another one after its slot was reused. */
+  readonly id: number;
+  readonly type: string;
+  /** This entity is the one that the own seat plays. */
+  own = false;
+  /** What is shown now, by field index. */
+  readonly numbers: Float64Array;
+  readonly texts: string[];
+
+  /** @internal */ readonly $kind: EntityKind;
+  /** @internal */ readonly $ticks = new Float64Array(SAMPLES);
+  /** @internal */ readonly $samples: Float64Array;
+  /** @internal */ readonly $leaps = new Int32Array(SAMPLES); // fields, as bits, that teleported to this sample
+  /** @internal */ $head = -1;
+  /** @internal */ $count = 0;
+  /** @internal */ $enter = 0;
+  /** @internal */ $leave = Infinity;
+  /** @internal */ $shown = false;
+  /** @internal */ $running = false; // was shown past its newest sample
+  /** @internal */ $offset: Float64Array | null = null;
+  /** @internal */ $fading = false;
+
+  constructor(kind: EntityKind, id: number) {
+    this.$kind = kind;
+    this.id = id;
+    this.type = kind.name;
+    const n = kind.fields.length;
+    this.numbers = new Float64Array(n);
+    this.texts = [];
+    this.$samples = new Float64Array(SAMPLES * n);
+  }
+}
+
+/** @internal One entity type of the schema. */
+export class EntityKind {
+  readonly name: string;
+  readonly fields: readonly FieldSchema[];
+  readonly motion: Motion;
+  readonly live: Entity[] = [];
+  readonly View: new (kind: EntityKind, id: number) => Entity;
+
+  constructor(t: TypeSchema) {
+    this.name = t.name;
+    this.fields = t.fields;
+    this.motion = motion(t.fields);
+    this.View = viewClass(Entity, t.fields, ENTITY_NAMES);
+  }
+}
+
+class EventRecord implements Values {
+  readonly numbers: Float64Array;
+  readonly texts: string[] = [];
+  $tick = 0;
+  readonly $kind: number;
+  constructor(fields: number, kind: number) {
+    this.numbers = new Float64Array(fields);
+    this.$kind = kind;
+  }
+}
+
+interface EventKind {
+  name: string;
+  View: new () => EventRecord;
+  free: EventRecord[];
+}
+
+/** @internal What a timeline tells its owner, while the render clock advances. */
+export interface Listener {
+  enter(e: Entity): void;
+  leave(e: Entity): void;
+  event(name: string, values: Values, tick: number): void;
+}
+
+/** Turns decoded packets into what is shown. Times are local milliseconds. */
+export class Timeline {
+  /** Entities shown now. */
+  readonly entities: Entity[] = [];
+  readonly kinds: readonly EntityKind[];
+  /** The own entity's id; 0: none. */
+  ownID = 0;
+  /** Events that were not played: older than a pause, or over the limit. */
+  eventsDropped = 0;
+  private readonly byID = new Map<number, Entity>();
+  private readonly byName = new Map<string, EntityKind>();
+  private readonly events: readonly EventKind[];
+  private readonly clock: RenderClock;
+  private readonly tickMs: number;
+  private readonly listener: Listener;
+  private entering: Entity[] = [];
+  private leaving: Entity[] = [];
+  private queue: EventRecord[] = [];
+  private newest = -1;
+  private before = -1;
+  private lastTick = -Infinity;
+  private lastNewest = -1;
+  private lastNow = -Infinity;
+
+  constructor(types: readonly TypeSchema[], events: readonly TypeSchema[], clock: RenderClock, tickMs: number, listener: Listener) {
+    this.kinds = types.map((t) => new EntityKind(t));
+    for (const k of this.kinds) this.byName.set(k.name, k);
+    this.events = events.map((t, kind) => {
+      const Base = class extends EventRecord {
+        constructor() {
+          super(t.fields.length, kind);
+        }
+      };
+      return { name: t.name, View: viewClass<[], EventRecord>(Base, t.fields, EVENT_NAMES), free: [] };
+    });
+    this.clock = clock;
+    this.tickMs = tickMs;
+    this.listener = listener;
+  }
+
+  kind(name: string): EntityKind | undefined {
+    return this.byName.get(name);
+  }
+
+  hasEvent(name: string): boolean {
+    return this.events.some((e) => e.name === name);
+  }
+
+  get(id: number): Entity | undefined {
+    const e = this.byID.get(id);
+    return e?.$shown ? e : undefined;
+  }
+
+  // What the decoder brings, in this order per packet: packet, then enter, update, leave and event in any order.
+
+  packet(tick: number): void {
+    if (tick > this.newest) {
+      this.before = this.newest;
+      this.newest = tick;
+    }
+  }
+
+  enter(kind: number, id: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+    const old = this.byID.get(id);
+    const k = this.kinds[kind];
+    if (k === undefined) return;
+    if (old !== undefined && old.$kind === k && old.$leave >= tick) {
+      // A keyframe may take everything away and bring it again.
+      const i = this.leaving.indexOf(old);
+      if (i >= 0) this.leaving.splice(i, 1);
+      old.$leave = Infinity;
+      this.sample(old, numbers, texts, tick);
+      return;
+    }
+    const e = new k.View(k, id);
+    e.$enter = tick;
+    this.byID.set(id, e);
+    this.push(e, numbers, tick, false);
+    setTexts(e.texts, texts);
+    this.entering.push(e);
+  }
+
+  update(id: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+    const e = this.byID.get(id);
+    if (e !== undefined) this.sample(e, numbers, texts, tick);
+  }
+
+  leave(id: number, tick: number): void {
+    const e = this.byID.get(id);
+    if (e === undefined || e.$leave !== Infinity) return;
+    e.$leave = tick;
+    this.leaving.push(e);
+  }
+
+  event(kind: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+    const k = this.events[kind];
+    if (k === undefined) return;
+    if (this.queue.length >= MAX_EVENTS) {
+      const r = this.queue.shift()!;
+      this.events[r.$kind]!.free.push(r);
+      this.eventsDropped++;
+    }
+    const r = k.free.pop() ?? new k.View();
+    for (let i = 0; i < r.numbers.length; i++) r.numbers[i] = numbers[i]!;
+    setTexts(r.texts, texts);
+    r.$tick = tick;
+    this.queue.push(r);
+  }
+
+  private sample(e: Entity, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+    setTexts(e.texts, texts);
+    const last = e.$ticks[e.$head]!;
+    if (tick < last) return;
+    // It was not in the packets between: it stood still until the last of them.
+    if (tick > last && this.before > last && this.before < tick) this.hold(e, this.before);
+    this.push(e, numbers, tick, tick === last);
+  }
+
+  private hold(e: Entity, tick: number): void {
+    const n = e.numbers.length;
+    const from = e.$head * n;
+    const to = (e.$head + 1) % SAMPLES;
+    e.$samples.copyWithin(to * n, from, from + n);
+    e.$ticks[to] = tick;
+    e.$leaps[to] = 0;
+    e.$head = to;
+    if (e.$count < SAMPLES) e.$count++;
+  }
+
+  private push(e: Entity, numbers: ArrayLike<number>, tick: number, replace: boolean): void {
+    const n = e.numbers.length;
+    const prev = e.$head;
+    if (!replace) {
+      e.$head = (e.$head + 1) % SAMPLES;
+      if (e.$count < SAMPLES) e.$count++;
+    }
+    const at = e.$head * n;
+    const m = e.$kind.motion;
+    let leap = 0;
+    for (let i = 0; i < n; i++) {
+      const v = numbers[i]!;
+      if (!replace && prev >= 0 && m.mode[i] === LINEAR && Math.abs(v - e.$samples[prev * n + i]!) > m.leap[i]!) leap |= m.group[i]!;
+      e.$samples[at + i] = v;
+    }
+    e.$ticks[e.$head] = tick;
+    if (!replace) e.$leaps[e.$head] = leap;
+  }
+
+  /** Moves to local time now: brings every shown entity up to date and plays what is due. It returns the tick shown. */
+  advance(now: number): number {
+    const tick = this.clock.advance(now);
+    const dt = now - this.lastNow;
+    this.lastNow = now;
+    const jumped = this.clock.jumped;
+
+    let n = 0;
+    for (const e of this.entering) {
+      if (e.$enter > tick && !(e.$leave <= tick)) {
+        this.entering[n++] = e;
+        continue;
+      }
+      // Whatever came and went in a pause was never there.
+      if (e.$leave <= tick) continue;
+      e.$shown = true;
+      e.own = e.id === this.ownID;
+      this.entities.push(e);
+      e.$kind.live.push(e);
+      this.evaluate(e, tick);
+      this.listener.enter(e);
+    }
+    this.entering.length = n;
+
+    const decay = jumped ? 0 : 0.5 ** (dt / HALF_MS);
+    for (const e of this.entities) {
+      e.own = e.id === this.ownID;
+      if (e.$running && this.newest !== this.lastNewest && !jumped) this.startFade(e);
+      this.evaluate(e, tick);
+      if (e.$fading) this.fade(e, decay);
+    }
+    this.lastTick = tick;
+    this.lastNewest = this.newest;
+
+    if (this.queue.length > 0) this.play(tick, jumped);
+
+    n = 0;
+    for (const e of this.leaving) {
+      if (e.$leave > tick) {
+        this.leaving[n++] = e;
+        continue;
+      }
+      if (this.byID.get(e.id) === e) this.byID.delete(e.id);
+      if (!e.$shown) continue;
+      this.remove(e);
+      this.listener.leave(e);
+    }
+    this.leaving.length = n;
+    return tick;
+  }
+
+  /** Keeps a page that draws nothing from falling behind; call it after a packet. Nothing is replayed later. */
+  idle(now: number): void {
+    if (now - this.lastNow > 1000) this.advance(now);
+  }
+
+  /** Local time of the last advance. */
+  get advancedAt(): number {
+    return this.lastNow;
+  }
+
+  private remove(e: Entity): void {
+    e.$shown = false;
+    e.own = false;
+    this.entities.splice(this.entities.indexOf(e), 1);
+    e.$kind.live.splice(e.$kind.live.indexOf(e), 1);
+  }
+
+  private play(tick: number, jumped: boolean): void {
+    const stale = jumped && this.tickMs > 0 ? tick - STALE_MS / this.tickMs : -Infinity;
+    let i = 0;
+    for (; i < this.queue.length; i++) {
+      const r = this.queue[i]!;
+      if (r.$tick > tick) break;
+      const kind = this.events[r.$kind]!;
+      if (r.$tick < stale) this.eventsDropped++;
+      else this.listener.event(kind.name, r, r.$tick);
+      kind.free.push(r);
+    }
+    if (i > 0) {
+      this.queue.copyWithin(0, i);
+      this.queue.length -= i;
+    }
+  }
+
+  private fade(e: Entity, decay: number): void {
+    const off = e.$offset!;
+    const { fields } = e.$kind;
+    let left = false;
+    for (let i = 0; i < off.length; i++) {
+      if (off[i] === 0) continue;
+      off[i]! *= decay;
+      if (Math.abs(off[i]!) < fields[i]!.q) off[i] = 0;
+      else left = true;
+      e.numbers[i]! += off[i]!;
+    }
+    e.$fading = left;
+  }
+
+  // What was shown stays where it is, and its distance from the truth decays.
+  private startFade(e: Entity): void {
+    const n = e.numbers.length;
+    const off = (e.$offset ??= new Float64Array(n));
+    off.set(e.numbers);
+    this.evaluate(e, this.lastTick);
+    const m = e.$kind.motion;
+    let leap = false;
+    for (let i = 0; i < n; i++) {
+      off[i] = m.mode[i] === LINEAR ? off[i]! - e.numbers[i]! : 0;
+      if (Math.abs(off[i]!) > m.leap[i]!) leap = true;
+    }
+    if (leap) off.fill(0);
+    e.$fading = !leap;
+  }
+
+  private evaluate(e: Entity, tick: number): void {
+    const n = e.numbers.length;
+    const s = e.$samples;
+    let b = e.$head;
+    e.$running = false;
+    if (tick >= e.$ticks[b]!) {
+      const at = b * n;
+      for (let i = 0; i < n; i++) e.numbers[i] = s[at + i]!;
+      if (tick > this.newest && e.$ticks[b] === this.newest) this.runOn(e, (tick - this.newest) * this.tickMs);
+      return;
+    }
+    let a = b;
+    for (let left = e.$count - 1; left > 0 && e.$ticks[a]! > tick; left--) {
+      b = a;
+      a = (a + SAMPLES - 1) % SAMPLES;
+    }
+    const ta = e.$ticks[a]!;
+    const tb = e.$ticks[b]!;
+    const hold = tick <= ta || tb <= ta;
+    const leaps = e.$leaps[b]!;
+    const f = hold ? 0 : (tick - ta) / (tb - ta);
+    const pa = a * n;
+    const pb = b * n;
+    const m = e.$kind.motion;
+    const seconds = ((tb - ta) * this.tickMs) / 1000;
+    for (let i = 0; i < n; i++) {
+      const va = s[pa + i]!;
+      const d = s[pb + i]! - va;
+      switch (m.mode[i]) {
+        case LINEAR: {
+          const v = m.move[i]!;
+          if (hold || (leaps & (1 << i)) !== 0) e.numbers[i] = va;
+          else e.numbers[i] = v < 0 ? va + d * f : va + hermite(f, d, s[pa + v]! * seconds, s[pb + v]! * seconds);
+          break;
+        }
+        case ANGLE:
+          e.numbers[i] = turn(va + turn(d) * f);
+          break;
+        default:
+          e.numbers[i] = va;
+      }
+    }
+  }
+
+  private runOn(e: Entity, ms: number): void {
+    const n = e.numbers.length;
+    const b = e.$head;
+    const a = (b + SAMPLES - 1) % SAMPLES;
+    const fade = Math.min(FADE_MS, Math.max(0, ms - RUN_MS));
+    const run = Math.min(ms, RUN_MS) + fade - (fade * fade) / (2 * FADE_MS);
+    const span = (e.$ticks[b]! - e.$ticks[a]!) * this.tickMs;
+    const m = e.$kind.motion;
+    for (let i = 0; i < n; i++) {
+      if (m.mode[i] !== LINEAR) continue;
+      const v = m.move[i]!;
+      if (v >= 0) e.numbers[i]! += (e.$samples[b * n + v]! * run) / 1000;
+      else if (e.$count > 1 && (e.$leaps[b]! & (1 << i)) === 0 && span > 0) e.numbers[i]! += ((e.$samples[b * n + i]! - e.$samples[a * n + i]!) * run) / span;
+    }
+    e.$running = true;
+  }
+
+  /** Forgets everything: each shown entity leaves at once, and events that wait are not played. */
+  clear(): void {
+    this.entering.length = 0;
+    this.leaving.length = 0;
+    this.byID.clear();
+    this.eventsDropped += this.queue.length;
+    this.queue.length = 0;
+    this.newest = this.before = -1;
+    this.lastTick = -Infinity;
+    while (this.entities.length > 0) {
+      const e = this.entities[this.entities.length - 1]!;
+      this.remove(e);
+      this.listener.leave(e);
+    }
+  }
+}
+
+function setTexts(dst: string[], src: readonly string[]): void {
+  for (let i = 0; i < src.length; i++) dst[i] = src[i]!;
+}
+
+// Cubic from 0 to d with slopes p and q per interval.
+function hermite(f: number, d: number, p: number, q: number): number {
+  const f2 = f * f;
+  const f3 = f2 * f;
+  return (f3 - 2 * f2 + f) * p + (3 * f2 - 2 * f3) * d + (f3 - f2) * q;
+}
+
+// An angle in -π … π.
+function turn(a: number): number {
+  if (a > Math.PI) return a - 2 * Math.PI * Math.ceil((a - Math.PI) / (2 * Math.PI));
+  if (a < -Math.PI) return a + 2 * Math.PI * Math.ceil((-Math.PI - a) / (2 * Math.PI));
+  return a;
+}
