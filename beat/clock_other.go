@@ -1,0 +1,5 @@
+//go:build !linux
+
+package beat
+
+func newSystemClock() Clock { return PortableClock() }
