@@ -1,0 +1,271 @@
+package snap
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/drumline-engine/drumline/feed"
+)
+
+type vec struct{ X, Y float64 }
+
+type player struct {
+	Pos    vec     `drumline:"q=0.01,range=0:1000,move=Vel"`
+	Vel    vec     `drumline:"q=0.01,range=-50:50"`
+	Dir    float32 `drumline:"angle"`
+	HP     uint8
+	Firing bool
+	Team   int            `drumline:"range=-2:3"`
+	Name   string         `drumline:"once,max=12"`
+	Ammo   uint16         `drumline:"owner"`
+	Note   string         `drumline:"once,max=300,owner"`
+	cool   float64        `drumline:"-"`
+	Seen   map[string]int `drumline:"-"`
+}
+
+type rock struct {
+	X, Y float32 `drumline:"q=0.5,range=-10:1000"`
+	Seed uint32
+	Big  int64 `drumline:"range=-2147483648:2147483647"`
+}
+
+type shot struct {
+	By   EntityID
+	X, Y float32 `drumline:"q=0.1,range=0:1000"`
+	Say  string  `drumline:"once,max=20"`
+}
+
+type bang struct {
+	N uint32
+}
+
+// rig is a world with two types of entities and two of events, driven at random.
+type rig struct {
+	f       *Feed
+	players *Set[player]
+	rocks   *Set[rock]
+	shots   *Events[shot]
+	bangs   *Events[bang]
+	rnd     *rand.Rand
+	tick    feed.Tick
+	emitted []uint32 // numbers of the bangs for everybody
+}
+
+func newRig(t testing.TB, seed uint64) *rig {
+	t.Helper()
+	g := &rig{f: New(Options{}), rnd: rand.New(rand.NewPCG(seed, 1))}
+	g.players, g.rocks = Add[player](g.f, "player"), Add[rock](g.f, "rock")
+	g.shots, g.bangs = AddEvent[shot](g.f, "shot"), AddEvent[bang](g.f, "bang")
+	if err := g.f.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g *rig) spawn() EntityID {
+	r := g.rnd
+	if r.IntN(3) == 0 {
+		return g.rocks.Spawn(rock{X: r.Float32() * 900, Y: -3, Seed: r.Uint32(), Big: int64(int32(r.Uint32()))})
+	}
+	return g.players.Spawn(player{
+		Pos: vec{r.Float64() * 1000, r.Float64() * 1000}, Dir: float32(r.Float64()*20 - 10), HP: uint8(r.Uint32()),
+		Team: r.IntN(6) - 2, Name: fmt.Sprint("p", r.IntN(1000)), Ammo: uint16(r.Uint32()), Note: fmt.Sprint("note ", r.IntN(9)),
+	})
+}
+
+// step changes the world a little, or much.
+func (g *rig) step(seats int) {
+	r := g.rnd
+	g.tick++
+	g.f.Stepping(g.tick)
+	for id, p := range g.players.All() {
+		switch r.IntN(12) {
+		case 0, 1, 2, 3:
+			p.Pos.X += r.Float64() - .5
+			p.Vel.X = r.Float64()*80 - 40
+		case 4:
+			p.Firing = !p.Firing
+			g.shots.Emit(shot{By: id, X: float32(p.Pos.X), Say: []string{"", "hé", "bang"}[r.IntN(3)]})
+		case 5:
+			p.Ammo++
+		case 6:
+			if r.IntN(6) == 0 {
+				p.Name = fmt.Sprint("q", r.IntN(1000))
+			}
+		case 7:
+			p.Note = fmt.Sprint("note ", r.IntN(9))
+		case 8:
+			if r.IntN(8) == 0 {
+				g.players.Remove(id)
+			}
+		}
+	}
+	for id, k := range g.rocks.All() {
+		switch r.IntN(30) {
+		case 0:
+			g.rocks.Remove(id)
+		case 1:
+			k.X++
+		case 2: // there and back: what makes a client keep a version that the server believes superseded
+			k.Y = -3
+		case 3:
+			k.Y = 4
+		}
+	}
+	for range r.IntN(3) {
+		if g.f.slots.n < 60 {
+			g.spawn()
+		}
+	}
+	if seats > 0 && r.IntN(4) == 0 {
+		var ids []EntityID
+		for id := range g.players.All() {
+			ids = append(ids, id)
+		}
+		if len(ids) > 0 {
+			g.f.Own(feed.SeatID(r.IntN(seats)), ids[r.IntN(len(ids))])
+		}
+	}
+	for range r.IntN(3) {
+		n := uint32(len(g.emitted)) + 1
+		g.emitted = append(g.emitted, n)
+		g.bangs.Emit(bang{n})
+	}
+	if seats > 0 && r.IntN(3) == 0 {
+		seat := r.IntN(seats)
+		g.bangs.EmitTo(feed.SeatID(seat), bang{1<<31 | uint32(seat)})
+	}
+}
+
+// view is what a client should hold of a frame, as text.
+func view(fr *frame, seat int) map[EntityID]string {
+	out := map[EntityID]string{}
+	var own EntityID
+	if seat < len(fr.own) {
+		own = fr.own[seat]
+	}
+	for w, word := range fr.live {
+		for ; word != 0; word &= word - 1 {
+			i := w*64 + bits.TrailingZeros64(word)
+			y := fr.feed.tables[fr.typ[i]].layout
+			cols := append([]int32{}, fr.vals[fr.off[i]:][:y.cols]...)
+			texts := append([]string{}, fr.texts[fr.toff[i]:][:y.texts]...)
+			if fr.ids[i] != own {
+				clear(cols[y.pub:])
+				clear(texts[y.tpub:])
+			}
+			out[fr.ids[i]] = fmt.Sprint(fr.typ[i], cols, texts)
+		}
+	}
+	return out
+}
+
+func heldView(d *Decoder) map[EntityID]string {
+	out := map[EntityID]string{}
+	d.each(func(h *held) bool {
+		out[h.id] = fmt.Sprint(uint8(h.typ), h.cols, h.texts)
+		return true
+	})
+	return out
+}
+
+// snapshotOf is everything that a decoder holds, as text.
+func snapshotOf(d *Decoder) string {
+	return fmt.Sprint(d.fresh, d.epoch, d.life, d.seq, d.last, d.own, d.n, heldView(d), d.Hash())
+}
+
+func sameView(t testing.TB, what string, d *Decoder, fr *frame, seat int) {
+	t.Helper()
+	want, got := view(fr, seat), heldView(d)
+	for id, w := range want {
+		if got[id] != w {
+			t.Fatalf("%s: entity %x: client has %q, server %q", what, id, got[id], w)
+		}
+	}
+	if len(got) != len(want) || d.Held() != len(want) {
+		t.Fatalf("%s: client holds %d (%d), server %d", what, len(got), d.Held(), len(want))
+	}
+	var own EntityID
+	if seat < len(fr.own) {
+		own = fr.own[seat]
+	}
+	if d.own != own {
+		t.Fatalf("%s: client owns %x, server says %x", what, d.own, own)
+	}
+}
+
+// client is a seat with its stream and a decoder at the other end.
+type client struct {
+	seat  int
+	st    feed.Stream
+	d     *Decoder
+	seq   uint16
+	bangs []uint32
+	mine  int
+	last  uint64
+}
+
+func join(t testing.TB, g *rig, seat int, dl feed.Delivery) *client {
+	t.Helper()
+	d, err := NewDecoder(g.f.Info().Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{seat: seat, st: g.f.Join(feed.SeatID(seat), dl), d: d}
+	c.listen(t)
+	return c
+}
+
+func (c *client) listen(t testing.TB) {
+	typ := c.d.EventType("bang")
+	c.d.OnEvent = func(e Event) {
+		if e.ID <= c.last {
+			t.Fatalf("event %d after %d", e.ID, c.last)
+		}
+		c.last = e.ID
+		if e.Type != typ {
+			return
+		}
+		if n := uint32(e.Int(0)); n>>31 == 1 {
+			if int(n&^(1<<31)) != c.seat {
+				t.Fatalf("seat %d got an event for seat %d", c.seat, n&^(1<<31))
+			}
+			c.mine++
+		} else {
+			c.bangs = append(c.bangs, n)
+		}
+	}
+}
+
+// send is one packet on an ordered link.
+func (c *client) send(t testing.TB, fr *frame, limit int) ([]byte, feed.Written) {
+	t.Helper()
+	b, w := c.st.Append(nil, fr, limit)
+	if len(b) > limit {
+		t.Fatalf("%d bytes, limit %d", len(b), limit)
+	}
+	if w.Receipt == 0 {
+		return nil, w
+	}
+	c.seq++
+	if err := c.d.Decode(feed.Packet{Seq: c.seq, Tick: fr.tick}, b); err != nil {
+		t.Fatalf("seat %d: %v", c.seat, err)
+	}
+	c.st.Delivered(w.Receipt)
+	return b, w
+}
+
+// inOrder checks that the client has had every bang from the first it got to the newest emitted.
+func (c *client) inOrder(t testing.TB, g *rig) {
+	t.Helper()
+	for i, n := range c.bangs {
+		if i > 0 && n != c.bangs[i-1]+1 {
+			t.Fatalf("seat %d: bang %d after %d", c.seat, n, c.bangs[i-1])
+		}
+	}
+	if n := len(g.emitted); n > 0 && len(c.bangs) > 0 && c.bangs[len(c.bangs)-1] != g.emitted[n-1] {
+		t.Fatalf("seat %d: last bang %d, %d emitted", c.seat, c.bangs[len(c.bangs)-1], n)
+	}
+}
