@@ -1,11 +1,338 @@
 package app
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/link/ws"
+)
+
+// serveConfig is what serve's flags fill.
+type serveConfig struct {
+	addr           string
+	origins        textList
+	trustedProxies prefixList
+	opsToken       string
+	opsTokenFile   string
+	drainTimeout   time.Duration
+
+	maxPlayers int
+	liftCaps   bool
+	lab        bool
+
+	sendHz      int
+	priority    string
+	beatThreads int
+	encoders    int
+	arrangement string
+	goMaxProcs  int
+	seed        uint64
+
+	quiet     bool
+	logFormat string
+	dev       bool
+}
+
+func newServeConfig() *serveConfig {
+	return &serveConfig{addr: ":8080", drainTimeout: 5 * time.Second, priority: "nice", logFormat: "text"}
+}
+
+func (c *serveConfig) flags() []flagSpec {
+	return []flagSpec{
+		{section: "Network"},
+		{name: "addr", into: &c.addr, usage: "Listen on this `ADDRESS`: :PORT on all of the machine's addresses, HOST:PORT on one. Port 0 takes any free one."},
+		{name: "origins", into: &c.origins, usage: "Let pages of these sites connect: a comma-separated `LIST` such as play.example.com,*.example.org:8443, or * for all. Without it, only pages that this server itself has sent."},
+		{name: "trusted-proxies", into: &c.trustedProxies, usage: "Believe the X-Forwarded-For header of proxies in this comma-separated `LIST` of addresses and networks, such as 127.0.0.1,10.0.0.0/8. Without it, every client seems to come from the proxy, and shares its limits."},
+		{name: "drain-timeout", into: &c.drainTimeout, usage: "On SIGTERM, give clients this `TIME` to hear about it and go."},
+		{section: "Limits"},
+		{name: "max-players", into: &c.maxPlayers, usage: "Admit at most this `NUMBER` of players at once. Without it, 2000."},
+		{name: "lift-caps", into: &c.liftCaps, usage: "Lift the limits on players, rooms and joins, for load tests. Not for a public server."},
+		{section: "Worlds and threads"},
+		{name: "send-hz", into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client, in every world. Without it, as the world says."},
+		{name: "priority", into: &c.priority, usage: "Ask this `KIND` of scheduling priority for the beat: nice, fifo or none. What was refused is in the log and in /debug/stats; nothing fails."},
+		{name: "beat-threads", into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads. Without it, the machine's cores less one, and at least one."},
+		{name: "encoders", into: &c.encoders, usage: "Build packets on this `NUMBER` of threads. Without it, the machine's cores less one, and at least one."},
+		{name: "arrangement", into: &c.arrangement, usage: "Spread the work in another `WAY`, for comparisons: inline (build packets on the beat) or goroutines (encoders without threads of their own)."},
+		{name: "server-gomaxprocs", into: &c.goMaxProcs, usage: "Run Go code on this `NUMBER` of threads at once. Without it, GOMAXPROCS of the environment, or else the cores plus two: beat threads sleep in the kernel and must not hold up the others."},
+		{name: "seed", into: &c.seed, usage: "Derive every room's randomness from this `NUMBER`, for reproducible runs. Without it, from the system."},
+		{section: "Operation"},
+		{name: "ops-token", into: &c.opsToken, secret: true, usage: "Answer /metrics and /debug to whoever sends this `TOKEN` (at least 16 characters) as a bearer token. Without it, only to programs on this machine. There is no such flag, since a command line can be read by every user."},
+		{name: "ops-token-file", into: &c.opsTokenFile, usage: "Read that token from this `FILE`."},
+		{name: "lab", into: &c.lab, usage: "Answer what load tests ask, such as a hash in each packet. Not for a public server."},
+		{name: "quiet", into: &c.quiet, usage: "Print the URL of this machine and nothing else, and log warnings and errors only."},
+		{name: "log-format", into: &c.logFormat, usage: "Write the log as text or json (the `FORMAT`), to standard error."},
+		{name: "dev", into: &c.dev, usage: "Bundle a world's page again when its files have changed, for those who write one."},
+	}
+}
 
 func serveCommand() command {
 	return command{
 		name:    "serve",
 		summary: "run the worlds: pages, rooms and metrics",
-		run:     func(context.Context, *env, []string) error { return nil },
+		about: "Serves the worlds of this program: the lobby and the worlds' pages, their rooms over WebSockets, /health, " +
+			"/metrics and /debug. It runs until SIGINT or SIGTERM, which lets clients know and ends cleanly; a second signal " +
+			"ends it at once.",
+		flags: newServeConfig().flags,
+		run:   serve,
 	}
+}
+
+func serve(ctx context.Context, e *env, args []string) error {
+	c := newServeConfig()
+	if err := parseFlags(e, serveCommand(), c.flags(), args); err != nil {
+		return err
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	c.setProcs(e)
+	return c.serve(ctx, e)
+}
+
+// check finds wrong values that nobody else would, or not in words that name the flag, and reads the token's file.
+func (c *serveConfig) check() error {
+	if err := checkAddr(c.addr); err != nil {
+		return err
+	}
+	if c.logFormat != "text" && c.logFormat != "json" {
+		return usagef("--log-format %q: want text or json", c.logFormat)
+	}
+	if c.drainTimeout < 0 {
+		return usagef("--drain-timeout %v: must not be negative", c.drainTimeout)
+	}
+	for name, n := range map[string]int{"max-players": c.maxPlayers, "send-hz": c.sendHz, "beat-threads": c.beatThreads,
+		"encoders": c.encoders, "server-gomaxprocs": c.goMaxProcs} {
+		if n < 0 {
+			return usagef("--%s %d: must not be negative", name, n)
+		}
+	}
+	if c.opsTokenFile != "" {
+		if c.opsToken != "" {
+			return usagef("both --ops-token-file and %s are set: give one of them", envName("ops-token"))
+		}
+		b, err := os.ReadFile(c.opsTokenFile)
+		if err != nil {
+			return fmt.Errorf("the operator's token: %w", err)
+		}
+		if c.opsToken = strings.TrimSpace(string(b)); c.opsToken == "" {
+			return fmt.Errorf("the operator's token: %s is empty", c.opsTokenFile)
+		}
+	}
+	return nil
+}
+
+// setProcs raises GOMAXPROCS over the number of cores: a beat thread that sleeps in the kernel keeps its processor, in Go's
+// sense, until the runtime's monitor takes it away, and with none to spare a packet waits that long.
+func (c *serveConfig) setProcs(e *env) {
+	n := c.goMaxProcs
+	if n == 0 {
+		if v, ok := e.lookupEnv("GOMAXPROCS"); ok && v != "" {
+			return
+		}
+		n = runtime.GOMAXPROCS(0) + 2 // Go's own default counts the cores that a container may use
+	}
+	runtime.GOMAXPROCS(n)
+}
+
+func (c *serveConfig) logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{}
+	if c.quiet {
+		o.Level = slog.LevelWarn
+	}
+	if c.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// definitions returns the program's worlds with what flags change about them.
+func (c *serveConfig) definitions(worlds []drumline.Definition) ([]drumline.Definition, error) {
+	if len(worlds) == 0 {
+		return nil, errors.New("this program has no worlds: give app.Main at least one")
+	}
+	out := make([]drumline.Definition, len(worlds))
+	for i, d := range worlds {
+		if out[i] = d; c.sendHz > 0 {
+			out[i] = d.With(func(s *drumline.Spec) { s.SendHz = c.sendHz })
+		}
+	}
+	return out, nil
+}
+
+// How an HTTP connection may dawdle. WebSockets have limits of their own (package link/ws).
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 15 * time.Second
+	writeTimeout      = 60 * time.Second // a page's script over a slow phone
+	idleTimeout       = 60 * time.Second
+	maxHeaderBytes    = 16 << 10
+	httpEndTimeout    = time.Second // for answers still being written when the server ends
+)
+
+// serve runs a server until ctx ends.
+func (c *serveConfig) serve(ctx context.Context, e *env) error {
+	worlds, err := c.definitions(e.worlds)
+	if err != nil {
+		return err
+	}
+	log := c.logger(e.stderr)
+	// First the address: whoever starts a second server by mistake should hear of it before rooms and threads exist.
+	ln, err := ws.Listen(ctx, c.addr)
+	if err != nil {
+		return listenError(c.addr, err)
+	}
+	defer ln.Close()
+	srv, err := drumline.New(drumline.Options{Worlds: worlds, MaxPlayers: c.maxPlayers, LiftCaps: c.liftCaps, Lab: c.lab,
+		BeatThreads: c.beatThreads, Encoders: c.encoders, Priority: c.priority, Arrangement: c.arrangement, Seed: c.seed,
+		Logger: log})
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	guard := newConnGuard(maxWaitingConns)
+	handler, err := c.routes(srv, worlds, guard, log)
+	if err != nil {
+		return err
+	}
+	hs := &http.Server{Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	guard.attach(hs)
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(ln) }()
+	// Whatever happens below, no handler and no goroutine of the HTTP server stays behind.
+	defer func() {
+		hs.Close()
+		<-served
+	}()
+
+	c.greet(e.stdout, ln.Addr(), worlds)
+	select {
+	case err := <-served:
+		served <- err
+		return fmt.Errorf("the HTTP server ended: %w", err)
+	case <-ctx.Done():
+	}
+	c.drain(ctx, e, srv, hs, log)
+	return nil
+}
+
+// greet tells where the server is and what it runs. The first line is for programs, too: drumline load waits for it.
+func (c *serveConfig) greet(w io.Writer, bound net.Addr, worlds []drumline.Definition) {
+	var port netip.AddrPort
+	if a, ok := bound.(*net.TCPAddr); ok {
+		port = a.AddrPort()
+	}
+	local, others := urls(port, lanAddrs())
+	fmt.Fprintf(w, "listening %s\n", local)
+	if c.quiet {
+		return
+	}
+	for _, u := range others {
+		fmt.Fprintf(w, "listening %s (for others on this network)\n", u)
+	}
+	for _, d := range worlds {
+		fmt.Fprintln(w, worldLine(d.Spec()))
+	}
+	for _, on := range []struct {
+		is   bool
+		text string
+	}{{c.liftCaps, "limits are lifted (--lift-caps)"}, {c.lab, "load tests are answered (--lab)"}} {
+		if on.is {
+			fmt.Fprintf(w, "note: %s; not for a public server\n", on.text)
+		}
+	}
+}
+
+func worldLine(s drumline.Spec) string {
+	rate := fmt.Sprintf("%d steps and %d states a second", s.Hz, s.SendHz)
+	if s.Hz == 0 {
+		rate = fmt.Sprintf("steps on input, at most %d states a second", s.SendHz)
+	}
+	return fmt.Sprintf("world %s: %s, %d seats a room, at most %d rooms", s.Name, rate, s.Seats, s.Rooms)
+}
+
+// drain tells the clients, waits for them for a while, and ends the HTTP server. Until then it answers, so that /health says
+// that the server is draining and pages hear why they are refused.
+func (c *serveConfig) drain(ctx context.Context, e *env, srv *drumline.Server, hs *http.Server, log *slog.Logger) {
+	if !c.quiet {
+		fmt.Fprintf(e.stdout, "stopping: telling %d players; another signal ends it at once\n", srv.Stats().Players)
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.drainTimeout)
+	defer cancel()
+	if err := srv.Drain(within); err != nil {
+		log.Warn("not every client went in time; the others are cut off", "waited", c.drainTimeout, "links", srv.Stats().Links)
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpEndTimeout)
+	defer cancel()
+	if err := hs.Shutdown(ending); err != nil {
+		log.Warn("HTTP answers were cut off", "err", err)
+	}
+	st := srv.Stats()
+	if !c.quiet {
+		fmt.Fprintf(e.stdout, "stopped after %s: %d joins, %d rooms, %d packets, %.1f MB\n", st.Uptime.Round(time.Second),
+			st.Joined, st.RoomsOpened, st.PacketsOut, float64(st.PacketBytesOut)/1e6)
+	}
+}
+
+// textList is a comma-separated list as a flag's value.
+type textList []string
+
+// MarshalText implements encoding.TextMarshaler.
+func (l textList) MarshalText() ([]byte, error) { return []byte(strings.Join(l, ",")), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *textList) UnmarshalText(text []byte) error {
+	*l = nil
+	for s := range strings.SplitSeq(string(text), ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			return errors.New("an item is empty")
+		}
+		*l = append(*l, s)
+	}
+	return nil
+}
+
+// prefixList is a comma-separated list of networks; a single address stands for itself.
+type prefixList []netip.Prefix
+
+// MarshalText implements encoding.TextMarshaler.
+func (l prefixList) MarshalText() ([]byte, error) {
+	var items textList
+	for _, p := range l {
+		items = append(items, p.String())
+	}
+	return items.MarshalText()
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *prefixList) UnmarshalText(text []byte) error {
+	var items textList
+	if err := items.UnmarshalText(text); err != nil {
+		return err
+	}
+	*l = nil
+	for _, s := range items {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			a, addrErr := netip.ParseAddr(s)
+			if addrErr != nil || a.Zone() != "" {
+				return fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/8", s)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		*l = append(*l, p.Masked())
+	}
+	return nil
 }

@@ -1,0 +1,7 @@
+//go:build !windows
+
+package app
+
+import "syscall"
+
+const errAddrInUse = syscall.EADDRINUSE

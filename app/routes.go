@@ -1,0 +1,31 @@
+package app
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/link/ws"
+	"github.com/drumline-engine/drumline/ops"
+)
+
+// routes puts together what the server answers: /ws to the engine, the operator's pages to package ops, and the rest (the
+// lobby, the worlds' pages, scripts) to package web.
+func (c *serveConfig) routes(srv *drumline.Server, worlds []drumline.Definition, g *connGuard, log *slog.Logger) (http.Handler, error) {
+	links, err := ws.Handler(srv, ws.Options{Origins: c.origins, TrustedProxies: c.trustedProxies})
+	if err != nil {
+		return nil, err
+	}
+	operator, err := ops.Handler(srv, ops.Options{Token: c.opsToken, TrustedProxies: c.trustedProxies, Conns: g.stats, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/ws", links)
+	mux.Handle("/health", operator)
+	mux.Handle("/metrics", operator)
+	mux.Handle("/debug/", operator)
+	mux.Handle("/api/rooms", operator)
+	mux.Handle("/", http.NotFoundHandler())
+	return mux, nil
+}
