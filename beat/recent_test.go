@@ -1,6 +1,7 @@
 package beat
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,6 +57,9 @@ func TestRecentWhileWriting(t *testing.T) {
 			r.push(k, time.Duration(k%1000)*ringUnit, time.Duration(k%999)*ringUnit)
 		}
 	})
+	for r.head.Load() < 2*RecentSteps {
+		runtime.Gosched()
+	}
 	var buf []Sample
 	seen := 0
 	for range 500 {
