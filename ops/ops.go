@@ -71,6 +71,14 @@ const (
 
 // Handler makes the handler for /health, /metrics, /debug/ and /api/rooms of a server.
 func Handler(src Source, o Options) (http.Handler, error) {
+	h, err := newHandlerAt(src, o, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	return h.mux, nil
+}
+
+func newHandlerAt(src Source, o Options, now func() time.Time) (*handler, error) {
 	if src == nil {
 		return nil, errors.New("ops: no source")
 	}
@@ -97,7 +105,7 @@ func Handler(src Source, o Options) (http.Handler, error) {
 	if o.Conns == nil {
 		o.Conns = func() Conns { return Conns{} }
 	}
-	h := &handler{src: src, o: o, now: time.Now, process: newProcess(time.Now())}
+	h := &handler{src: src, o: o, now: now, process: newProcess(now())}
 	h.access = newAccess(o.Token, o.TrustedProxies)
 	metrics, err := h.metricsHandler()
 	if err != nil {
@@ -124,11 +132,12 @@ func Handler(src Source, o Options) (http.Handler, error) {
 	mux.HandleFunc("GET /api/rooms", h.rooms)
 	mux.Handle("/metrics", guarded)
 	mux.Handle("/debug/", guarded)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.mux = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		mux.ServeHTTP(w, r)
-	}), nil
+	})
+	return h, nil
 }
 
 type handler struct {
@@ -137,6 +146,7 @@ type handler struct {
 	now     func() time.Time
 	access  *access
 	process *process
+	mux     http.Handler
 
 	// mu guards what is kept between requests. Whoever finds it too old makes it anew, with mu held, so that a crowd of
 	// requests costs one picture.
