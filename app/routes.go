@@ -7,6 +7,7 @@ import (
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/link/ws"
 	"github.com/drumline-engine/drumline/ops"
+	"github.com/drumline-engine/drumline/web"
 )
 
 // routes puts together what the server answers: /ws to the engine, the operator's pages to package ops, and the rest (the
@@ -20,12 +21,21 @@ func (c *serveConfig) routes(srv *drumline.Server, worlds []drumline.Definition,
 	if err != nil {
 		return nil, err
 	}
+	pages := web.Options{Dev: c.dev, Logger: log}
+	for _, d := range worlds {
+		s := d.Spec()
+		pages.Worlds = append(pages.Worlds, web.World{Name: s.Name, Title: s.Title, About: s.About, FS: s.Web})
+	}
+	site, err := web.New(pages)
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/ws", links)
 	mux.Handle("/health", operator)
 	mux.Handle("/metrics", operator)
 	mux.Handle("/debug/", operator)
 	mux.Handle("/api/rooms", operator)
-	mux.Handle("/", http.NotFoundHandler())
+	mux.Handle("/", site)
 	return mux, nil
 }
