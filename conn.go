@@ -22,8 +22,7 @@ type Conn struct {
 	hello  bool
 	bucket bucket
 
-	// Written by the room before the seat is stored, then read only.
-	epoch  uint8
+	// Written by the reader before the room hears of the link.
 	verify bool
 
 	seat    atomic.Pointer[Seat]
@@ -238,7 +237,6 @@ func (c *Conn) end(r *Refusal) {
 	if !c.why.CompareAndSwap(0, 1+int32(r.Reason)) {
 		return
 	}
-	c.timer.Stop()
 	if c.phase.Load() != linkJoined {
 		c.srv.Refused(c.peer, r.Reason)
 	}

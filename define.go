@@ -34,7 +34,7 @@ func Define[I any](k Kind[I]) Definition {
 	switch {
 	case err != nil:
 	case k.Open == nil:
-		err = errors.New("Open is missing")
+		err = errors.New("the Open function is missing")
 	default:
 		d.kind = &kindOf[I]{k: k, codec: codec}
 		err = d.spec.fill()
@@ -83,13 +83,13 @@ var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 // fill sets defaults and returns the first mistake.
 func (s *Spec) fill() error {
 	if !namePattern.MatchString(s.Name) {
-		return errors.New("Name must be 1 to 32 of a-z, 0-9 and -")
+		return errors.New("a Name must be 1 to 32 of a-z, 0-9 and -")
 	}
 	if s.Title == "" {
 		s.Title = s.Name
 	}
 	if s.Hz < 0 || s.Hz > 1000 {
-		return fmt.Errorf("Hz is %d, must be 0 to 1000", s.Hz)
+		return fmt.Errorf("field Hz is %d, must be 0 to 1000", s.Hz)
 	}
 	if s.SendHz == 0 {
 		s.SendHz = 20
@@ -98,7 +98,7 @@ func (s *Spec) fill() error {
 		}
 	}
 	if s.SendHz < 1 || s.SendHz > 1000 || s.Hz > 0 && s.SendHz > s.Hz {
-		return fmt.Errorf("SendHz is %d, must be 1 to Hz (%d)", s.SendHz, s.Hz)
+		return fmt.Errorf("field SendHz is %d, must be 1 to Hz (%d)", s.SendHz, s.Hz)
 	}
 	ints := []struct {
 		name     string
@@ -116,7 +116,7 @@ func (s *Spec) fill() error {
 			*f.v = f.def
 		}
 		if *f.v < f.low || *f.v > f.top {
-			return fmt.Errorf("%s is %d, must be %d to %d", f.name, *f.v, f.low, f.top)
+			return fmt.Errorf("field %s is %d, must be %d to %d", f.name, *f.v, f.low, f.top)
 		}
 	}
 	times := []struct {
@@ -133,7 +133,7 @@ func (s *Spec) fill() error {
 			*f.v = f.def
 		}
 		if *f.v < 0 {
-			return fmt.Errorf("%s is %v, must not be negative", f.name, *f.v)
+			return fmt.Errorf("field %s is %v, must not be negative", f.name, *f.v)
 		}
 	}
 	return nil
@@ -153,7 +153,7 @@ func (k *kindOf[I]) open(r *Room) (game, error) {
 		return nil, err
 	}
 	if w == nil {
-		return nil, errors.New("Open returned no world")
+		return nil, errors.New("the Open function returned no world")
 	}
 	return &gameOf[I]{World: w, codec: k.codec}, nil
 }

@@ -226,6 +226,7 @@ type outbox struct {
 	seat *Seat
 
 	conn     *Conn // nil: no link
+	epoch    uint8
 	delivery feed.Delivery
 	streams  []feed.Stream
 	reliable [maxFeeds]bool
@@ -245,8 +246,8 @@ type outbox struct {
 }
 
 // attach gives the outbox a link. The streams start over: the client holds nothing but its cursors.
-func (o *outbox) attach(c *Conn, cursors []uint64, fresh bool) {
-	o.conn = c
+func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
+	o.conn, o.epoch = c, epoch
 	o.delivery = c.link.Delivery()
 	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
 	o.open = 1
@@ -277,6 +278,9 @@ func (o *outbox) close() {
 func (o *outbox) applyAck() (ack uint32, history uint32) {
 	w := o.conn.ack.Load()
 	ack, history = uint32(w>>32), uint32(w)
+	if int32(ack-o.seq) > 0 { // acks a packet that the link refused after all; nothing sane does
+		return uint32(o.ackWord >> 32), uint32(o.ackWord)
+	}
 	if w == o.ackWord {
 		return ack, history
 	}
@@ -389,7 +393,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 		limit = min(limit, m)
 	}
 	seq := o.seq + 1
-	h := StateHeader{Seq: uint16(seq), Epoch: c.epoch, Tick16: uint16(fs.tick), HasHash: c.verify,
+	h := StateHeader{Seq: uint16(seq), Epoch: o.epoch, Tick16: uint16(fs.tick), HasHash: c.verify,
 		HasAcks: o.delivery == feed.Unordered, Ack: uint16(ack), Acks: history, sections: len(o.streams) > 1}
 	h.InputAck, h.Margin = o.seat.inbox.state()
 	b := appendStateHeader(e.scratch[:0], h)
@@ -403,6 +407,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 	}
 	e.scratch = b
 	built := e.srv.clock.Now()
+	c.lastSeq.Store(seq) // before the write: the ack may be back before TrySend returns
 	sent := c.link.TrySend(b)
 	end := e.srv.clock.Now()
 	if !sent {
@@ -411,11 +416,11 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 				st.Lost(written[i].Receipt)
 			}
 		}
+		c.lastSeq.Store(o.seq)
 		r.counters.skipped[SkipBusy].Add(1)
 		return
 	}
 	o.note(seq, now, &written, wrote)
-	c.lastSeq.Store(seq)
 	o.tokens -= len(b)
 	if !o.sendReliable(e, r, fs) {
 		return
@@ -535,7 +540,7 @@ func (o *outbox) hash() (h uint32) {
 func (o *outbox) sendReliable(e *encoder, r *Room, fs *frameSet) bool {
 	for i, st := range o.streams {
 		for o.reliable[i] {
-			b := append(e.scratch[:0], KindReliable, byte(i), o.conn.epoch)
+			b := append(e.scratch[:0], KindReliable, byte(i), o.epoch)
 			b = binary.LittleEndian.AppendUint32(b, uint32(fs.tick))
 			head := len(b)
 			b, w := st.Append(b, fs.frames[i], queuedHigh/4)

@@ -246,10 +246,11 @@ func (r *Room) Restore(src []byte) error {
 		return err
 	}
 	r.epoch++
+	epoch := r.epoch
 	for _, s := range r.taken {
 		if c := s.conn; c != nil {
 			r.seatShard(s).do(func() {
-				s.out.attach(c, nil, false)
+				s.out.attach(c, epoch, nil, false)
 			})
 			r.welcome(s, c, true)
 		}
@@ -305,11 +306,11 @@ func (r *Room) step(n uint64, scheduled time.Duration) {
 	if r.dead.Load() { // given up while the world was at work
 		return
 	}
-	if slot := r.beat.Slot(scheduled); slot != r.slot || n == 1 {
+	if slot := r.beat.Slot(scheduled); slot != r.slot && n > 1 {
 		r.slot = slot
 		r.flushing = false
 		r.capture(scheduled, false)
-	} else if r.flushing {
+	} else if r.slot = slot; r.flushing {
 		r.flushing = false
 		r.capture(scheduled, true)
 	}
@@ -543,14 +544,14 @@ func (r *Room) letIn(s *Seat, c *Conn, cursors []uint64, fresh bool) bool {
 	}
 	r.srv.pending.Add(-1)
 	c.timer.Stop()
-	c.epoch = r.epoch
+	epoch := r.epoch
 	r.welcome(s, c, !fresh)
 	c.seat.Store(s)
 	sh.do(func() {
 		if fresh {
 			sh.outs = append(sh.outs, s.out)
 		}
-		s.out.attach(c, cursors, fresh)
+		s.out.attach(c, epoch, cursors, fresh)
 	})
 	if r.hz == 0 { // nothing else may ever happen here: show what there is
 		r.FlushNow(s)

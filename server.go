@@ -237,13 +237,14 @@ func (s *Server) unbind(b *beat.Beat) {
 }
 
 // Drain stops admitting, tells every client why and when to come back (spread over a few seconds), closes the rooms, and
-// returns nil when all links have ended, or ctx's error. Call Close after it.
+// returns nil when all rooms and links have ended, or ctx's error. Call Close after it.
 func (s *Server) Drain(ctx context.Context) error {
 	s.draining.Store(true)
 	s.hub.mu.Lock()
 	s.hub.closing = true
 	s.hub.mu.Unlock()
-	for _, r := range s.hub.all() {
+	rooms := s.hub.all()
+	for _, r := range rooms {
 		r.post(func() { r.Close(ReasonDraining) })
 	}
 	for _, c := range s.allLinks() {
@@ -261,6 +262,13 @@ func (s *Server) Drain(ctx context.Context) error {
 		s.noLinks = done
 	}
 	s.mu.Unlock()
+	for _, r := range rooms {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	select {
 	case <-done:
 		return nil
