@@ -815,6 +815,56 @@ func TestWatchdogExcusesItself(t *testing.T) {
 	}
 }
 
+// shiftedClock can leap, as the time does for a process that was stopped and goes on.
+type shiftedClock struct {
+	Clock
+	by atomic.Int64
+}
+
+func (c *shiftedClock) Now() time.Duration { return c.Clock.Now() + time.Duration(c.by.Load()) }
+func (c *shiftedClock) SleepUntil(t time.Duration) {
+	c.Clock.SleepUntil(t - time.Duration(c.by.Load()))
+}
+
+// TestProcessWasStopped: the leap hits a step, which must not be taken for hanging; a step that does hang is still found.
+func TestProcessWasStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &shiftedClock{Clock: PortableClock()}
+		g, err := NewGroup(Options{Threads: 1, Clock: clock, Priority: PriorityNone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		release := make(chan struct{})
+		b := add(t, g, Config{Hz: 2, Step: func(n uint64, _ time.Duration) {
+			switch n {
+			case 10:
+				time.Sleep(300 * time.Millisecond)
+				clock.by.Add(int64(time.Minute))
+				time.Sleep(600 * time.Millisecond)
+			case 20:
+				<-release
+				runtime.Goexit()
+			}
+		}})
+		for b.Stats().Steps < 15 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if s := b.Stats(); s.State != Running || s.Dropped < 110 || s.Dropped > 125 {
+			t.Errorf("after the leap: %+v", s)
+		}
+		time.Sleep(10 * time.Second)
+		if s := b.Stats(); s.State != Hung || s.Steps != 20 {
+			t.Errorf("in the end: %+v", s)
+		}
+		close(release)
+		synctest.Wait()
+		if st := g.Stats(); st.Stuck != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
 func BenchmarkStep(b *testing.B) {
 	for _, beats := range []int{1, 13, 63, 1000} {
 		b.Run(fmt.Sprintf("beats=%d", beats), func(b *testing.B) {
@@ -834,5 +884,84 @@ func BenchmarkStep(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed())/float64(m.Stats().Total.Steps-from), "ns/step")
 		})
+	}
+}
+
+// countingClock counts how often anybody looks at it.
+type countingClock struct {
+	Clock
+	looks atomic.Int64
+}
+
+func (c *countingClock) Now() time.Duration { c.looks.Add(1); return c.Clock.Now() }
+
+// TestIdleGroupSleeps: without beats neither the threads nor the watchdog wake, ever.
+func TestIdleGroupSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &countingClock{Clock: PortableClock()}
+		g, err := NewGroup(Options{Threads: 2, Clock: clock, Priority: PriorityNone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		a, b := add(t, g, Config{Hz: 60, Step: nop}), add(t, g, Config{Hz: 1, Step: nop})
+		time.Sleep(10 * time.Second)
+		a.Stop()
+		b.Stop()
+		time.Sleep(10 * time.Second)
+		before := clock.looks.Load()
+		time.Sleep(24 * time.Hour)
+		if n := clock.looks.Load() - before; n != 0 {
+			t.Errorf("woke %d times in a day without beats", n)
+		}
+		if st := g.Stats(); len(st.Threads) != 2 || st.Threads[0].LoadCores != 0 {
+			t.Errorf("%+v", st)
+		}
+		c := add(t, g, Config{Hz: 60, Step: nop})
+		time.Sleep(time.Second)
+		if s := c.Stats(); s.Steps < 59 || s.Late.Max != 0 {
+			t.Errorf("after a day of rest: %+v", s)
+		}
+	})
+}
+
+// TestCloseWhileAdding closes under those who add: each Add either gives a beat that Close has ended, or ErrClosed.
+func TestCloseWhileAdding(t *testing.T) {
+	for range 20 {
+		g, err := NewGroup(Options{Threads: 2, Priority: PriorityNone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var closed atomic.Bool
+		stepped := make(chan struct{}, 1)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for {
+					b, err := g.Add(Config{Hz: 1000, Phase: Auto, Step: func(uint64, time.Duration) {
+						if closed.Load() {
+							t.Error("a step after Close")
+						}
+						notify(stepped)
+					}})
+					if err != nil {
+						if err != ErrClosed {
+							t.Error(err)
+						}
+						return
+					}
+					if len(g.Beats()) > 50 {
+						b.Stop()
+					}
+				}
+			})
+		}
+		<-stepped
+		g.Close()
+		closed.Store(true)
+		wg.Wait()
+		if st := g.Stats(); st.Beats != 0 {
+			t.Errorf("%+v", st)
+		}
 	}
 }
