@@ -303,12 +303,12 @@ func (w *testWorld) Restore(src []byte) error {
 // testServer is a server with one world, driven by synctest's clock.
 type testServer struct {
 	*Server
-	t      *testing.T
+	t      testing.TB
 	mu     sync.Mutex
 	worlds map[string]*testWorld
 }
 
-func newTestServer(t *testing.T, spec Spec, o Options, prepare func(w *testWorld)) *testServer {
+func newTestServer(t testing.TB, spec Spec, o Options, prepare func(w *testWorld)) *testServer {
 	t.Helper()
 	ts := &testServer{t: t, worlds: map[string]*testWorld{}}
 	if spec.Name == "" {

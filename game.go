@@ -1,6 +1,7 @@
 package drumline
 
 import (
+	"bytes"
 	"reflect"
 
 	"github.com/drumline-engine/drumline/feed"
@@ -26,7 +27,15 @@ type gameOf[I any] struct {
 	st    Step[I]
 	// By position in st.inputs: the reflected Value and Pressed, made once per growth of the slice.
 	values, presses []reflect.Value
-	raw             [maxInputBytes]byte
+	// What they hold now, so that an input that is repeated is not decoded again.
+	cached []cachedInput
+	raw    [maxInputBytes]byte
+}
+
+type cachedInput struct {
+	seat    *Seat
+	raw     [maxInputBytes]byte
+	pressed uint32
 }
 
 func (g *gameOf[I]) world() any { return g.World }
@@ -40,6 +49,7 @@ func (g *gameOf[I]) step(tick Tick, dt float64, seats []*Seat) {
 			g.values = append(g.values, reflect.ValueOf(&all[i].Value).Elem())
 			g.presses = append(g.presses, reflect.ValueOf(&all[i].Pressed).Elem())
 		}
+		g.cached = make([]cachedInput, len(all))
 	}
 	g.st.inputs = g.st.inputs[:len(seats)]
 	for i, s := range seats {
@@ -47,8 +57,15 @@ func (g *gameOf[I]) step(tick Tick, dt float64, seats []*Seat) {
 		raw := g.raw[:g.codec.size]
 		var pressed uint32
 		pressed, in.Age, in.Missing = s.inbox.take(uint32(tick), raw)
-		g.codec.decode(raw, g.values[i])
-		g.codec.decodeBits(pressed, g.presses[i])
+		old := &g.cached[i]
+		if old.seat != s || !bytes.Equal(old.raw[:len(raw)], raw) {
+			g.codec.decode(raw, g.values[i])
+			copy(old.raw[:], raw)
+		}
+		if old.seat != s || old.pressed != pressed {
+			g.codec.decodeBits(pressed, g.presses[i])
+		}
+		old.seat, old.pressed = s, pressed
 	}
 	g.st.Tick, g.st.Dt, g.st.seats = tick, dt, seats
 	g.World.Step(&g.st)
