@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/drumline-engine/drumline"
 )
@@ -59,12 +60,19 @@ func (e *env) lookupEnv(name string) (string, bool) {
 	return os.LookupEnv(name)
 }
 
+// sameSignal is how long after the first signal others are taken for echoes of it.
+const sameSignal = 300 * time.Millisecond
+
 // Main runs the subcommand that os.Args names, with these worlds, and exits the process: 0 when it went well, 1 when it
 // failed, 2 when the command line was wrong. SIGINT and SIGTERM end the command cleanly; a second one, at once.
 func Main(worlds ...drumline.Definition) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the default action is back, so that a second one ends the process whatever it is doing.
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() {
+		// What comes right behind the first signal is the same wish: timeout(1) and process managers signal both the process
+		// and its group. After that the default action is back, so that a second one ends the process whatever it is doing.
+		time.Sleep(sameSignal)
+		stop()
+	})
 	os.Exit(run(ctx, &env{worlds: worlds, stdout: os.Stdout, stderr: os.Stderr}, commands(), os.Args[1:]))
 }
 
