@@ -123,7 +123,7 @@ func (r *Recorder) WaitMessages(n int) [][]byte {
 	return r.Messages()
 }
 
-// Wait waits for Closed and returns its error.
+// Wait waits for Closed and returns its error. It fails the test after Patience.
 func (r *Recorder) Wait() error {
 	r.t.Helper()
 	select {
@@ -131,6 +131,14 @@ func (r *Recorder) Wait() error {
 	case <-time.After(Patience):
 		r.t.Fatal("Closed was not called")
 	}
+	return r.Err()
+}
+
+// Ended is closed when Closed is called: for tests in a synctest bubble, where time is no matter of patience.
+func (r *Recorder) Ended() <-chan struct{} { return r.ended }
+
+// Err is the error that Closed was called with.
+func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err

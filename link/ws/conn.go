@@ -374,9 +374,8 @@ func bare(nc net.Conn) net.Conn {
 	return nc
 }
 
-// finish closes the connection once nobody writes to it any more, and returns the cause.
-func (c *conn) finish() error {
-	c.mu.Lock()
+// waitQuiet waits until nobody writes. mu is locked before and after.
+func (c *conn) waitQuiet() {
 	for c.busy {
 		if c.quiet == nil {
 			c.quiet = make(chan struct{})
@@ -386,6 +385,12 @@ func (c *conn) finish() error {
 		<-quiet
 		c.mu.Lock()
 	}
+}
+
+// finish closes the connection once nobody writes to it any more, and returns the cause.
+func (c *conn) finish() error {
+	c.mu.Lock()
+	c.waitQuiet()
 	c.closing, c.dead = true, true
 	c.drop()
 	cause := c.cause

@@ -197,9 +197,16 @@ func (c *conn) armRead(next time.Time) {
 	_ = c.nc.SetReadDeadline(next)
 }
 
-// discard reads on, after an error that ends the decoding, until the peer closes or the time is over. A connection closed with
-// unread bytes is reset, and the reset may overtake the close frame.
+// discard reads on, after an error that ends the decoding, until the peer closes or the time is over: a connection closed with
+// unread bytes is reset, and the reset may overtake the close frame. The peer's own close frame cannot be told from the rest, so
+// it is shown the end of the stream instead of being waited for.
 func (c *conn) discard() {
+	c.mu.Lock()
+	c.waitQuiet()
+	c.mu.Unlock()
+	if w, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = w.CloseWrite()
+	}
 	r := &c.read
 	r.buf = r.small[:]
 	for total := 0; total < maxDiscard; {

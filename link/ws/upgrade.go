@@ -71,7 +71,8 @@ func checkUpgrade(header http.Header, r *http.Request) (status int, text string)
 		header.Set("Sec-WebSocket-Version", "13")
 		return http.StatusUpgradeRequired, "WebSocket version 13 is needed"
 	case r.ContentLength != 0:
-		// Its bytes would be taken for frames.
+		// Its bytes would be taken for frames. Without close, net/http would wait for them before it answers.
+		header.Set("Connection", "close")
 		return http.StatusBadRequest, "a WebSocket request has no body"
 	}
 	if keys := r.Header["Sec-Websocket-Key"]; len(keys) != 1 {

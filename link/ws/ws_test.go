@@ -44,6 +44,7 @@ func serveWith(t testing.TB, o Options, useTLS bool) *server {
 		t.Fatal(err)
 	}
 	s.Server = httptest.NewUnstartedServer(h)
+	s.Config.ReadHeaderTimeout = 10 * time.Second
 	if useTLS {
 		s.EnableHTTP2 = true
 		s.StartTLS()
