@@ -2,7 +2,7 @@ package arena
 
 import "math"
 
-// This file is what both ends may compute: a player's movement and the shape of the field. web/rules.ts is its twin. It uses
+// This file is what both ends may compute: a player's movement and the shape of the field; web/rules.ts repeats the figures. It uses
 // float64 with each product rounded by a conversion (else some machines fuse it with the sum that follows and round once
 // less), the square root, which IEEE 754 defines exactly, and a table for the circle.
 
@@ -121,8 +121,12 @@ var circle = func() (t [tableSteps]int16) {
 // direction is the unit vector (to 1/16,384) of an aim.
 func direction(aim uint16) (x, y float64) {
 	i := int(aim) >> 4
-	return float64(circle[i]) / tableOne, float64(circle[(i-tableSteps/4)&(tableSteps-1)]) / tableOne
+	return unit(circle[i]), unit(circle[(i-tableSteps/4)&(tableSteps-1)])
 }
+
+// unit is a table entry as a part of one. A compiler makes a product of a quotient by a power of two; hence the conversion,
+// though that product is exact.
+func unit(v int16) float64 { return float64(float64(v) / tableOne) }
 
 // radians is an aim as the angle that clients get.
 func radians(aim uint16) float64 { return float64(float64(aim) * aimAngle) }

@@ -8,7 +8,6 @@ import { Effects, Look } from "./effects.ts";
 import { Hud } from "./hud.ts";
 import { Painter } from "./paint.ts";
 import { HIT_MONSTER, HIT_NOTHING, HIT_PLAYER, type Kill, MAX_SEATS, type Monster, NOBODY, PLAYER_RADIUS, type Player, type Shot } from "./rules.ts";
-import "./style.css";
 
 interface Arena {
   entities: { player: Player; monster: Monster };
@@ -170,9 +169,7 @@ function copy(p: Player): object {
 }
 
 async function main(): Promise<void> {
-  const root = document.createElement("main");
-  root.className = "arena";
-  document.body.append(root);
+  const root = document.querySelector<HTMLElement>(".arena")!; // body.html
   const room = await enter<Arena>({ world: "arena" });
   const game = new Game(room, root);
   const peek: Peek = {
