@@ -51,6 +51,9 @@ func (g *gameOf[I]) step(tick Tick, dt float64, seats []*Seat) {
 		}
 		g.cached = make([]cachedInput, len(all))
 	}
+	for i := len(seats); i < len(g.st.inputs); i++ {
+		g.cached[i].seat = nil // gone
+	}
 	g.st.inputs = g.st.inputs[:len(seats)]
 	for i, s := range seats {
 		in := &g.st.inputs[i]

@@ -112,7 +112,7 @@ func TestInboxRandom(t *testing.T) {
 		raw := make([]byte, 2)
 		for now := uint32(0); now < 600; now++ {
 			if now < 500 {
-				for copies := rand.N(3); copies >= 0; copies-- { // 1 to 3 copies, some lost
+				for copies := rnd.IntN(3); copies >= 0; copies-- { // 1 to 3 copies, some lost
 					if rnd.IntN(10) > 0 {
 						flight = append(flight, msg{now + uint32(rnd.IntN(12)), now + 4})
 					}
@@ -150,10 +150,11 @@ func TestInboxRandom(t *testing.T) {
 				want++
 			}
 		}
-		if got > want { // two late presses may fall into one step, never one into two
+		// Two late presses may fall into one step, or one onto a press that is still held; never does one fire twice.
+		if got > want {
 			t.Fatalf("seed %d run %d: %d presses fired, %d arrived", seed, run, got, want)
 		}
-		if got < want*9/10 {
+		if got < want*3/4 {
 			t.Fatalf("seed %d run %d: only %d of %d presses fired", seed, run, got, want)
 		}
 	}
