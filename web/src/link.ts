@@ -83,7 +83,7 @@ export class Link {
 
 /** The connection could not be made. */
 export function unreachable(): Goodbye {
-  return { reason: "unreachable", code: 1006, text: "The server cannot be reached.", retry: "later", retryMs: 1000 };
+  return { reason: "unreachable", code: 1006, text: "The server cannot be reached.", retry: "later", retryMs: 0 };
 }
 
 /** The connection is silent or broken. */

@@ -46,9 +46,9 @@ export class Sampler {
     this.presses.fill(0);
   }
 
-  /** A press waits to be sampled. */
+  /** The next sample will differ from the last one. */
   get pending(): boolean {
-    for (let i = 0; i < this.presses.length; i++) if (this.presses[i] !== 0) return true;
+    for (let i = 0; i < this.presses.length; i++) if (this.presses[i] !== 0 || this.current[i] !== this.shown[i]) return true;
     return false;
   }
 

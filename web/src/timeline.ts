@@ -13,6 +13,8 @@ const RUN_MS = 100;
 const FADE_MS = 150;
 /** The error that running on left behind is halved every HALF_MS. */
 const HALF_MS = 80;
+/** A page that has not asked for a view for this long is not looking. */
+const UNSEEN_MS = 1000;
 /** Events older than this when the page wakes up are not played. */
 const STALE_MS = 200;
 
@@ -146,6 +148,7 @@ export class Timeline {
   private lastTick = -Infinity;
   private lastNewest = -1;
   private lastNow = -Infinity;
+  private lastSeen = -Infinity;
 
   constructor(types: readonly TypeSchema[], events: readonly TypeSchema[], clock: RenderClock, tickMs: number, listener: Listener) {
     this.kinds = types.map((t) => new EntityKind(t));
@@ -273,10 +276,16 @@ export class Timeline {
 
   /** Moves to local time now: brings every shown entity up to date and plays what is due. It returns the tick shown. */
   advance(now: number): number {
+    return this.move(now, false);
+  }
+
+  private move(now: number, unseen: boolean): number {
     const tick = this.clock.advance(now);
     const dt = now - this.lastNow;
     this.lastNow = now;
     const jumped = this.clock.jumped;
+    const late = jumped || now - this.lastSeen > UNSEEN_MS;
+    if (!unseen) this.lastSeen = now;
 
     let n = 0;
     for (const e of this.entering) {
@@ -305,7 +314,7 @@ export class Timeline {
     this.lastTick = tick;
     this.lastNewest = this.newest;
 
-    if (this.queue.length > 0) this.play(tick, jumped);
+    if (this.queue.length > 0) this.play(tick, unseen ? Infinity : late && this.tickMs > 0 ? tick - STALE_MS / this.tickMs : -Infinity);
 
     n = 0;
     for (const e of this.leaving) {
@@ -324,12 +333,7 @@ export class Timeline {
 
   /** Keeps a page that draws nothing from falling behind; call it after a packet. Nothing is replayed later. */
   idle(now: number): void {
-    if (now - this.lastNow > 1000) this.advance(now);
-  }
-
-  /** Local time of the last advance. */
-  get advancedAt(): number {
-    return this.lastNow;
+    if (now - this.lastSeen > UNSEEN_MS && now - this.lastNow > UNSEEN_MS) this.move(now, true);
   }
 
   private remove(e: Entity): void {
@@ -339,8 +343,8 @@ export class Timeline {
     e.$kind.live.splice(e.$kind.live.indexOf(e), 1);
   }
 
-  private play(tick: number, jumped: boolean): void {
-    const stale = jumped && this.tickMs > 0 ? tick - STALE_MS / this.tickMs : -Infinity;
+  // Plays what is due; events before tick stale are not worth it any more.
+  private play(tick: number, stale: number): void {
     let i = 0;
     for (; i < this.queue.length; i++) {
       const r = this.queue[i]!;

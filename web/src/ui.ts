@@ -7,30 +7,11 @@
  *   const room = await enter<MyShape>();   // asks for a name if need be, joins, retries; keeps an eye on the connection
  */
 import { siteBase } from "./env.ts";
+import { MAX_NAME, storeName, storedName } from "./name.ts";
 import { type AnyShape, type JoinOptions, Refused, Room, type Shape, join } from "./room.ts";
 import "./ui.css";
 
-const NAME_KEY = "drumline name";
-/** Longest name in characters; the server cleans names by itself. */
-export const MAX_NAME = 24;
-
-/** The name that the player used last, or "". */
-export function storedName(): string {
-  try {
-    return (localStorage.getItem(NAME_KEY) ?? "").slice(0, MAX_NAME);
-  } catch {
-    return "";
-  }
-}
-
-/** Remembers the player's name for the next visit. */
-export function storeName(name: string): void {
-  try {
-    localStorage.setItem(NAME_KEY, name);
-  } catch {
-    // No storage: it is asked for again.
-  }
-}
+export { MAX_NAME, storeName, storedName };
 
 /** Options of {@link enter}: by default the world and room come from the page's address. */
 export type EnterOptions = Partial<JoinOptions>;

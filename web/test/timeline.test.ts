@@ -1,0 +1,265 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Arrivals, RenderClock } from "../src/clock.ts";
+import { type Entity, Timeline } from "../src/timeline.ts";
+import type { FieldSchema, TypeSchema } from "../src/view.ts";
+
+const TICK = 1000 / 60;
+const DELAY = 60;
+const field = (name: string, kind = "float", more: Partial<FieldSchema> = {}): FieldSchema => ({ name, kind, bits: 17, min: 0, q: 0.01, ...more });
+const PLAYER: TypeSchema = {
+  name: "player",
+  fields: [field("pos.x"), field("pos.y"), field("hp", "uint", { bits: 8, q: 1 }), field("aim", "angle", { bits: 12, q: Math.PI / 2048 }), field("alive", "bool", { bits: 1, q: 1 }), field("name", "text", { bits: 5 })],
+};
+const CAR: TypeSchema = { name: "car", fields: [field("x", "float", { move: "vx" }), field("vx", "float", { bits: 14, min: -8000 })] };
+const SHOT: TypeSchema = { name: "shot", fields: [field("x"), field("id", "uint", { bits: 16, q: 1 })] };
+
+interface Player { pos: { x: number; y: number }; hp: number; aim: number; alive: boolean; name: string }
+
+// A timeline whose packets come 3 ticks apart after exactly 40 ms.
+class Rig {
+  readonly arrivals = new Arrivals(TICK);
+  readonly clock = new RenderClock(this.arrivals, 20, true);
+  readonly log: string[] = [];
+  readonly line: Timeline;
+  now = 0;
+
+  constructor() {
+    this.line = new Timeline([PLAYER, CAR], [SHOT], this.clock, TICK, {
+      enter: (e) => this.log.push(`enter ${e.id} ${(e as Entity & Player).pos?.x ?? ""}`.trim()),
+      leave: (e) => this.log.push(`leave ${e.id}`),
+      event: (name, v, tick) => this.log.push(`${name} ${(v as unknown as { x: number }).x} at ${tick}`),
+    });
+  }
+
+  packet(tick: number, fill: (line: Timeline) => void = () => {}): void {
+    const at = tick * TICK + 40;
+    this.line.packet(tick);
+    fill(this.line);
+    this.arrivals.note(tick, at);
+    this.clock.arrive(tick, false);
+    this.line.idle(at);
+    this.now = at;
+  }
+
+  // Shows that tick, the buffer being at rest.
+  show(tick: number): number {
+    return this.line.advance(tick * TICK + 40 + DELAY);
+  }
+}
+
+const values = (x: number, y = 0, hp = 100, aim = 0): number[] => [x, y, hp, aim, 1, 0];
+
+test("positions are interpolated, counts are not, angles take the short way", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 7, values(10, 20, 100, 3), ["", "", "", "", "", "Ann"], 0));
+  r.packet(3, (l) => l.update(7, values(16, 20, 90, -3), ["", "", "", "", "", "Ann"], 3));
+  r.show(0);
+  const e = r.line.get(7) as Entity & Player;
+  assert.equal(e.pos.x, 10);
+  assert.equal(e.name, "Ann");
+  assert.equal(e.alive, true);
+  assert.equal(e.type, "player");
+  r.show(1.5);
+  assert.ok(Math.abs(e.pos.x - 13) < 0.01, `${e.pos.x}`);
+  assert.equal(e.hp, 100);
+  assert.ok(Math.abs(Math.abs(e.aim) - Math.PI) < 0.01, `${e.aim}`);
+  r.show(3);
+  assert.equal(e.hp, 90);
+  assert.deepEqual(r.log, ["enter 7 10"]);
+});
+
+test("what was not sent stood still until the packet before", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 7, values(10), [], 0));
+  for (let t = 3; t <= 12; t += 3) r.packet(t);
+  r.packet(15, (l) => l.update(7, values(13), [], 15));
+  const e = (r.show(11), r.line.get(7) as Entity & Player);
+  assert.equal(e.pos.x, 10);
+  r.show(13);
+  assert.ok(Math.abs(e.pos.x - 11) < 0.02, `${e.pos.x}`);
+});
+
+test("velocities bend the path between two samples", () => {
+  const r = new Rig();
+  // Speeds up from rest: half of the way takes more than half of the time.
+  r.packet(0, (l) => l.enter(1, 9, [0, 0], [], 0));
+  r.packet(3, (l) => l.update(9, [1, 40], [], 3));
+  r.show(1.5);
+  const x = (r.line.get(9) as Entity & { x: number }).x;
+  assert.ok(x > 0.1 && x < 0.35, `${x}`);
+});
+
+test("a teleport is not a fast run, and takes its other coordinate along", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 7, values(10, 20), [], 0));
+  r.packet(3, (l) => l.update(7, values(900, 25), [], 3));
+  r.show(2.9);
+  const e = r.line.get(7) as Entity & Player;
+  assert.deepEqual([e.pos.x, e.pos.y], [10, 20]);
+  r.show(3);
+  assert.deepEqual([e.pos.x, e.pos.y], [900, 25]);
+});
+
+test("past the newest packet motion runs on, fades, stops, and is made good without a jump", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 7, values(0), [], 0));
+  r.packet(3, (l) => l.update(7, values(5), [], 3)); // 100 a second
+  r.show(3);
+  const e = r.line.get(7) as Entity & Player;
+  let now = 3 * TICK + 40 + DELAY;
+  let before = e.pos.x;
+  for (let i = 0; i < 25; i++) {
+    r.line.advance((now += TICK));
+    assert.ok(e.pos.x >= before && e.pos.x - before < 1.9, `step ${e.pos.x - before}`);
+    before = e.pos.x;
+  }
+  assert.ok(Math.abs(e.pos.x - (5 + 17.5)) < 0.1, `stopped at ${e.pos.x}`);
+  // It had stood still after all: what is shown goes back to the truth, little by little.
+  for (let t = 6; t <= 36; t += 3) r.packet(t);
+  for (let i = 0; i < 80; i++) {
+    r.line.advance((now += TICK));
+    assert.ok(Math.abs(e.pos.x - before) < 3, `jump of ${e.pos.x - before}`);
+    before = e.pos.x;
+  }
+  assert.ok(Math.abs(e.pos.x - 5) < 0.1, `ends at ${e.pos.x}`);
+});
+
+test("enter, events and leave wait for their tick, in this order", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 1, values(1), [], 0));
+  r.show(0);
+  r.packet(3, (l) => {
+    l.leave(1, 3);
+    l.event(0, [5, 77], [], 2);
+    l.event(0, [6, 77], [], 3);
+    l.enter(0, 2, values(2), [], 3);
+  });
+  r.show(1.9);
+  assert.deepEqual(r.log, ["enter 1 1"]);
+  r.show(2.1);
+  assert.deepEqual(r.log.slice(1), ["shot 5 at 2"]);
+  assert.equal(r.line.get(2), undefined);
+  r.packet(6);
+  r.show(3.1);
+  assert.deepEqual(r.log.slice(2), ["enter 2 2", "shot 6 at 3", "leave 1"]);
+  assert.deepEqual(r.line.entities.map((e) => e.id), [2]);
+  assert.equal(r.line.get(1), undefined);
+});
+
+test("a keyframe that takes an entity away and brings it again changes nothing shown", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 1, values(1), [], 0));
+  r.show(0);
+  const e = r.line.get(1);
+  r.packet(3, (l) => {
+    l.leave(1, 3);
+    l.enter(0, 1, values(4), [], 3);
+  });
+  r.packet(6);
+  r.show(5);
+  assert.equal(r.line.get(1), e);
+  assert.equal((e as Entity & Player).pos.x, 4);
+  assert.deepEqual(r.log, ["enter 1 1"]);
+});
+
+test("an id that comes back later is a new entity", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 1, values(1), [], 0));
+  r.packet(3, (l) => l.leave(1, 3));
+  r.packet(6, (l) => l.enter(0, 1, values(9), [], 6));
+  r.show(1);
+  r.packet(9);
+  r.show(4);
+  r.show(7);
+  assert.deepEqual(r.log, ["enter 1 1", "leave 1", "enter 1 9"]);
+  assert.equal((r.line.get(1) as Entity & Player).pos.x, 9);
+});
+
+test("a page that was hidden shows the newest state and replays nothing", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 1, values(0), [], 0));
+  r.show(0);
+  for (let t = 3; t <= 6000; t += 3) {
+    r.packet(t, (l) => {
+      l.update(1, values(t / 10), [], t);
+      l.event(0, [t, 0], [], t);
+      if (t % 30 === 0) l.enter(0, 1000 + t, values(t), [], t);
+      if (t % 30 === 15 && t > 30) l.leave(1000 + t - 15, t);
+    });
+  }
+  const quiet = r.log.length;
+  assert.ok(quiet < 200, `${quiet} callbacks while hidden`);
+  r.line.advance(r.now);
+  const shots = r.log.filter((s) => s.startsWith("shot"));
+  assert.ok(shots.every((s, i) => i === 0 || Number(s.split(" at ")[1]) > Number(shots[i - 1]!.split(" at ")[1])));
+  assert.ok(r.line.eventsDropped > 1000, `${r.line.eventsDropped}`);
+  const x = (r.line.get(1) as Entity & Player).pos.x;
+  assert.ok(Math.abs(x - (6000 - DELAY / TICK) / 10) < 0.2, `${x}`);
+  const open = new Set<string>();
+  for (const s of r.log) {
+    if (s.startsWith("enter")) open.add(s.split(" ")[1]!);
+    if (s.startsWith("leave")) assert.ok(open.delete(s.split(" ")[1]!), s);
+  }
+  assert.deepEqual([...open].sort(), r.line.entities.map((e) => String(e.id)).sort());
+});
+
+test("1,000 events in order all play in order, once", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(0, 1, values(0), [], 0));
+  let now = r.now;
+  for (let t = 3, n = 0; n < 1000; t += 3) {
+    r.packet(t, (l) => {
+      for (let k = 0; k < 10; k++) l.event(0, [n++, 0], [], t - 2 + Math.floor(k / 4));
+    });
+    for (; now < r.now; now += TICK) r.line.advance(now);
+  }
+  for (let i = 0; i < 30; i++) r.line.advance((now += TICK));
+  const shots = r.log.filter((s) => s.startsWith("shot")).map((s) => Number(s.split(" ")[1]));
+  assert.deepEqual(shots, Array.from({ length: 1000 }, (_, i) => i));
+});
+
+test("the queue of events is bounded", () => {
+  const r = new Rig();
+  r.packet(0);
+  r.show(0);
+  r.packet(3, (l) => {
+    for (let i = 0; i < 3000; i++) l.event(0, [i, 0], [], 3);
+  });
+  r.show(4);
+  assert.equal(r.log.length, 1024);
+  assert.equal(r.log[0], "shot 1976 at 3");
+  assert.equal(r.line.eventsDropped, 3000 - 1024);
+});
+
+test("clear lets everything leave", () => {
+  const r = new Rig();
+  r.packet(0, (l) => {
+    l.enter(0, 1, values(1), [], 0);
+    l.enter(1, 2, [1, 1], [], 0);
+  });
+  r.show(0);
+  r.line.clear();
+  assert.deepEqual(r.log.slice(2).sort(), ["leave 1", "leave 2"]);
+  assert.equal(r.line.entities.length, 0);
+  assert.equal(r.line.kind("player")!.live.length, 0);
+});
+
+test("fields whose name is taken get another one", () => {
+  const arrivals = new Arrivals(0);
+  const clock = new RenderClock(arrivals, 20, true);
+  let id = 0;
+  const line = new Timeline([{ name: "t", fields: [field("id", "uint"), field("type", "text"), field("a.b.c"), field("a.d")] }], [SHOT], clock, 0, {
+    enter: () => {},
+    leave: () => {},
+    event: (_, v) => (id = (v as unknown as { id: number }).id),
+  });
+  line.packet(1);
+  line.enter(0, 5, [11, 0, 12, 13], ["", "kind"], 1);
+  line.event(0, [1, 42], [], 1);
+  arrivals.note(1, 0);
+  clock.arrive(1, false);
+  line.advance(1);
+  const e = line.get(5) as Entity & { id_: number; type_: string; a: { b: { c: number }; d: number } };
+  assert.deepEqual([e.id, e.id_, e.type, e.type_, e.a.b.c, e.a.d, id], [5, 11, "t", "kind", 12, 13, 42]);
+});
