@@ -66,6 +66,11 @@ const sameSignal = 300 * time.Millisecond
 // Main runs the subcommand that os.Args names, with these worlds, and exits the process: 0 when it went well, 1 when it
 // failed, 2 when the command line was wrong. SIGINT and SIGTERM end the command cleanly; a second one, at once.
 func Main(worlds ...drumline.Definition) {
+	os.Exit(process(commands(), worlds))
+}
+
+// process is Main for any commands; it returns the exit code.
+func process(cmds []command, worlds []drumline.Definition) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		// What comes right behind the first signal is the same wish: timeout(1) and process managers signal both the process
@@ -73,7 +78,7 @@ func Main(worlds ...drumline.Definition) {
 		time.Sleep(sameSignal)
 		stop()
 	})
-	os.Exit(run(ctx, &env{worlds: worlds, stdout: os.Stdout, stderr: os.Stderr}, commands(), os.Args[1:]))
+	return run(ctx, &env{worlds: worlds, stdout: os.Stdout, stderr: os.Stderr}, cmds, os.Args[1:])
 }
 
 // commands are all subcommands, in the order of the help text.

@@ -16,14 +16,23 @@ import (
 
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
+	"github.com/drumline-engine/drumline/feed/snap"
 )
 
-// A test binary with this variable set is a program of its own; see process_test.go.
+// A test binary with this variable set is a program of its own; see process_unix_test.go.
 const asProgram = "DRUMLINE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	switch os.Getenv(asProgram) {
+	case "main":
 		Main(testWorld("dots"))
+	case "stubborn":
+		os.Exit(process([]command{{name: "serve", run: func(ctx context.Context, e *env, _ []string) error {
+			fmt.Fprintln(e.stdout, "here")
+			<-ctx.Done()
+			fmt.Fprintln(e.stdout, "stopping")
+			select {}
+		}}}, nil))
 	}
 	before := runtime.NumGoroutine()
 	code := m.Run()
@@ -39,11 +48,15 @@ func TestMain(m *testing.M) {
 }
 
 // still is a world in which nothing happens.
-type still struct{}
+type still struct{ feed *snap.Feed }
+
+type dot struct {
+	X uint8
+}
 
 type nothing struct{ Go bool }
 
-func (still) Feeds() []feed.Feed                  { return nil }
+func (s still) Feeds() []feed.Feed                { return []feed.Feed{s.feed} }
 func (still) Join(*drumline.Seat) error           { return nil }
 func (still) Leave(*drumline.Seat)                {}
 func (still) Step(*drumline.Step[nothing])        {}
@@ -52,7 +65,11 @@ func (still) Restore([]byte) error                { return nil }
 
 func testWorld(name string) drumline.Definition {
 	return drumline.Define(drumline.Kind[nothing]{Spec: drumline.Spec{Name: name, Hz: 60},
-		Open: func(*drumline.Room) (drumline.World[nothing], error) { return still{}, nil }})
+		Open: func(*drumline.Room) (drumline.World[nothing], error) {
+			f := snap.New(snap.Options{})
+			snap.Add[dot](f, "dot").Spawn(dot{})
+			return still{f}, f.Err()
+		}})
 }
 
 // testEnv is a process without environment variables but those given.
