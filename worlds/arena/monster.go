@@ -3,11 +3,11 @@ package arena
 const (
 	monsterHP    = 60
 	prowlSpeed   = 70.0
-	chaseSpeed   = 128.0
+	chaseSpeed   = 118.0
 	monsterGrip  = 0.07
-	sight        = 230.0
+	sight        = 200.0
 	bitReach     = playerRadius + monsterRadius + 4
-	biteDamage   = 8
+	biteDamage   = 6
 	biteSteps    = 45
 	elbow        = 2*monsterRadius + 6 // nearer than that, two monsters shun each other
 	elbowSpeed   = 60.0

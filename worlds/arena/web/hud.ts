@@ -1,6 +1,7 @@
 // Everything around the field, as elements: own state, scoreboard, deaths, figures, help. Texts change only when what they say
 // does, and always as text, so that a name is never markup.
 
+import { siteBase } from "drumline";
 import { HZ, PLAYER_HP, type Player } from "./rules.ts";
 
 const TOP = 5;
@@ -19,6 +20,13 @@ function el<K extends keyof HTMLElementTagNameMap>(tag: K, className: string, pa
 /** Sets a text if it is another than before. */
 function say(e: HTMLElement, text: string): void {
   if (e.textContent !== text) e.textContent = text;
+}
+
+/** A name in a sentence: its direction of writing must not turn the rest around. */
+function named(name: string): HTMLElement {
+  const e = document.createElement("bdi");
+  e.textContent = name;
+  return e;
 }
 
 interface Line {
@@ -63,6 +71,10 @@ export class Hud {
     this.lifeText = el("span", "life-text", this.life);
     this.score = el("div", "score", mine);
     this.figures = el("div", "figures", mine);
+    const lobby = el("a", "lobby", mine);
+    lobby.href = siteBase();
+    lobby.textContent = "Lobby";
+    lobby.addEventListener("pointerdown", (e) => e.stopPropagation()); // no shot
 
     const right = el("div", "right", this.root);
     const board = el("ol", "board", right);
@@ -70,7 +82,7 @@ export class Hud {
     for (let i = 0; i < TOP; i++) {
       const root = el("li", "place", board);
       root.hidden = true;
-      this.lines.push({ root, name: el("span", "place-name", root), score: el("span", "place-score", root) });
+      this.lines.push({ root, name: el("bdi", "place-name", root), score: el("span", "place-score", root) });
     }
     this.feed = el("div", "feed", right);
     this.feed.setAttribute("role", "log");
@@ -110,14 +122,14 @@ export class Hud {
 
   /** Says who killed the own player. */
   killedBy(who: string): void {
-    say(this.deadBy, `${who} got you`);
+    this.deadBy.replaceChildren(named(who), " got you");
   }
 
   /** Adds a line to the list of deaths. mine: the own player had a part in it. */
-  death(text: string, mine: boolean): void {
+  death(killer: string, victim: string, mine: boolean): void {
     const line = document.createElement("div");
     line.className = mine ? "death involved" : "death";
-    line.textContent = text;
+    line.append(named(killer), " got ", named(victim));
     this.feed.append(line);
     while (this.feed.childElementCount > FEED_LINES) this.feed.firstElementChild!.remove();
     setTimeout(() => line.remove(), FEED_MS);

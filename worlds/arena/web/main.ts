@@ -17,6 +17,7 @@ interface Arena {
 
 /** The muzzle's distance from the middle of a player. */
 const MUZZLE = PLAYER_RADIUS + 9;
+const STEP_ANGLE = (2 * Math.PI) / 65536;
 /** Between two updates of scoreboard and figures. */
 const SLOW_MS = 500;
 
@@ -98,7 +99,7 @@ class Game {
     const victim = this.seats[k.victim];
     const killer = k.killer === NOBODY ? null : this.seats[k.killer];
     const who = k.killer === NOBODY ? "A monster" : (killer?.name ?? "Somebody");
-    this.hud.death(`${who} got ${victim?.name ?? "somebody"}`, victim?.own === true || killer?.own === true);
+    this.hud.death(who, victim?.name ?? "somebody", victim?.own === true || killer?.own === true);
     if (victim?.own) this.hud.killedBy(who);
   }
 
@@ -128,10 +129,11 @@ class Game {
       const look = this.looks.get(p.id);
       if (look === undefined) continue;
       look.see(p.hp, now);
-      if (!p.own) painter.player(p, look);
+      if (!p.own) painter.player(p, look, p.aim);
     }
     const mine = own === null ? undefined : this.looks.get(own.id);
-    if (own !== null && mine !== undefined) painter.player(own, mine); // above all others
+    // Above all others, and aiming where the hand does, not where the server knew it to a moment ago.
+    if (own !== null && mine !== undefined) painter.player(own, mine, this.wish.aim * STEP_ANGLE);
     painter.effects(this.fx);
     painter.overlay();
     for (let i = 0; i < players.length; i++) painter.name(players[i]!, cam);

@@ -126,14 +126,15 @@ export class Painter {
     if (m.hp < MONSTER_HP) this.bar(m.x, m.y - MONSTER_RADIUS - 9, 24, m.hp / MONSTER_HP, m.mad ? MONSTER_MAD : MONSTER);
   }
 
-  player(p: Player, look: Look): void {
+  /** Draws a player with the gun at aim, in radians. */
+  player(p: Player, look: Look, aim: number): void {
     if (p.hp === 0) return;
     const { c } = this;
     const r = PLAYER_RADIUS;
     const flash = this.now - look.hurtAt < FLASH_MS;
     const colour = p.own ? OWN : OTHER;
-    const cos = Math.cos(p.aim);
-    const sin = Math.sin(p.aim);
+    const cos = Math.cos(aim);
+    const sin = Math.sin(aim);
     c.globalAlpha = p.away ? 0.35 : 1;
     c.strokeStyle = flash ? LIGHT : colour;
     c.lineWidth = 6;
