@@ -35,7 +35,7 @@ func (w *Writer) Reset(dst []byte) { *w = Writer{buf: dst, base: len(dst)} }
 
 // Bits writes the low n bits of v, n at most 32.
 func (w *Writer) Bits(v uint32, n uint) {
-	w.acc |= uint64(v) & (1<<n - 1) << w.n
+	w.acc |= uint64(v) & (1<<(n&63) - 1) << (w.n & 63) // the masks spare the compiler a comparison each
 	if w.n += n; w.n >= 32 {
 		w.spill()
 	}
@@ -46,6 +46,23 @@ func (w *Writer) spill() {
 	w.buf = binary.LittleEndian.AppendUint32(w.buf, uint32(w.acc))
 	w.acc >>= 32
 	w.n -= 32
+}
+
+// Columns writes row[i] - min[i] in width[i] bits for each i of row. It does what that many calls of Bits do, and keeps its state
+// in registers meanwhile.
+func (w *Writer) Columns(row, min []int32, width []uint8) {
+	acc, n := w.acc, w.n
+	min, width = min[:len(row)], width[:len(row)]
+	for i, v := range row {
+		b := uint(width[i])
+		acc |= uint64(uint32(v)-uint32(min[i])) & (1<<(b&63) - 1) << (n & 63)
+		if n += b; n >= 32 {
+			w.buf = binary.LittleEndian.AppendUint32(w.buf, uint32(acc))
+			acc >>= 32
+			n -= 32
+		}
+	}
+	w.acc, w.n = acc, n
 }
 
 // Bool writes one bit.

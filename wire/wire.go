@@ -44,11 +44,13 @@ type Hash uint32
 // NewHash is the hash of nothing.
 const NewHash Hash = 0x811c9dc5
 
-// Add returns the hash of the values so far followed by v. As in FNV-1a a value is mixed in by xor and an odd multiplier; the
-// shift brings high bits down again, since values come as whole words and not as bytes.
+// Add returns the hash of the values so far followed by v. As in FNV-1a a value is mixed in by xor and an odd multiplier; but
+// values come as whole words and not as bytes, so shifts bring the high bits down again. One multiplier was not enough: two values
+// that differ in their top bits hashed like another pair that differs in a middle one.
 func (h Hash) Add(v int32) Hash {
 	x := (uint32(h) ^ uint32(v)) * 0x9e3779b1
-	return Hash(x ^ x>>15)
+	x = (x ^ x>>15) * 0x85ebca77
+	return Hash(x ^ x>>13)
 }
 
 // AddString returns the hash of the values so far followed by the length of s and its bytes.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"unicode/utf8"
 
@@ -193,7 +192,7 @@ func (d *Decoder) Decode(p feed.Packet, body []byte) error {
 // readEvents reads the events and drops those up to *last, which it moves on.
 func (d *Decoder) readEvents(r *wire.Reader, tick feed.Tick, last *uint64) error {
 	id := uint64(0)
-	types := uint(bits.Len(uint(len(d.events) - 1)))
+	types := indexBits(len(d.events))
 	for r.Bool() {
 		if len(d.events) == 0 {
 			return corrupt("an event without event types")
@@ -254,7 +253,7 @@ func (d *Decoder) readSlots(r *wire.Reader, reset bool) error {
 		d.ops = append(d.ops, op{slot: i, leave: true})
 	}
 	prev = 0
-	types := uint(bits.Len(uint(len(d.types) - 1)))
+	types := indexBits(len(d.types))
 	for r.Bool() {
 		if len(d.types) == 0 {
 			return corrupt("an entity without entity types")

@@ -610,3 +610,6 @@ func (l *layout) whole(i int, k int32) int64 {
 	}
 	return int64(k)
 }
+
+// indexBits is the number of bits that hold a number below n.
+func indexBits(n int) uint { return uint(bits.Len(uint(max(n, 1) - 1))) }

@@ -87,9 +87,11 @@ const maxFlights = 1024
 
 // stream is a seat's view. Owned by one encoder worker.
 type stream struct {
-	f    *Feed
-	seat int32
-	own1 int // index in frame.own
+	f        *Feed
+	layouts  []*layout // of the entity types
+	typeBits uint
+	seat     int32
+	own1     int // index in frame.own
 
 	// Since Join.
 	ordered  bool
@@ -142,6 +144,10 @@ func newStream(f *Feed, seat feed.SeatID, d feed.Delivery) *stream {
 	s.ordered = d == feed.Ordered
 	// Streams that share a client's decoder, one after the other, must differ in their lives: each has 256 of its own.
 	s.life = f.joins << 8
+	for _, t := range f.tables {
+		s.layouts = append(s.layouts, t.layout)
+	}
+	s.typeBits = indexBits(len(f.tables))
 	s.acct.types = make([]typeAccount, len(f.tables))
 	for i, t := range f.tables {
 		s.acct.types[i].texts, s.acct.types[i].textBits = make([]uint64, t.texts), make([]uint64, t.texts)
@@ -265,7 +271,7 @@ func chunkOf(fr *frame, id uint64) int {
 	return i
 }
 
-// seen is an entity of a frame against what the client holds.
+// seen is an entity that is due, against what the client holds.
 type seen struct {
 	v     version
 	y     *layout
@@ -274,43 +280,48 @@ type seen struct {
 	fresh bool     // not the entity that was sent last in this slot
 	same  bool     // the columns are those that were sent last
 	tsame bool
-	due   bool
 }
 
-// look compares slot i of the frame with its rec.
-func (s *stream) look(fr *frame, i int, own EntityID) (e seen) {
+// look compares slot i of the frame with its rec. It fills e in place: this is the innermost loop of a seat, and a seat looks at
+// every entity for every packet.
+func (s *stream) look(fr *frame, i int, own EntityID, e *seen) bool {
 	rc := &s.recs[i]
 	id, typ := fr.ids[i], fr.typ[i]
-	y := s.f.tables[typ].layout
-	e.y = y
-	e.v = version{id: id, typ: typ, held: true, owner: y.owned && id == own}
-	cols, texts := y.pub, y.tpub
-	if e.v.owner {
-		cols, texts = y.cols, y.texts
+	y := s.layouts[typ]
+	cols, texts, mine := y.pub, y.tpub, false
+	if y.owned && id == own {
+		cols, texts, mine = y.cols, y.texts, true
 	}
-	e.row = fr.vals[fr.off[i]:][:cols]
+	off := int(fr.off[i])
+	row := fr.vals[off : off+cols]
+	if rc.sent.id == id && rc.sent.held && rc.sent.owner == mine {
+		e.fresh, e.same, e.tsame = false, true, true
+		sent := s.sv[i*s.f.stride:][:len(row)]
+		for k, v := range row {
+			if v != sent[k] {
+				e.same = false
+				break
+			}
+		}
+		if texts > 0 {
+			st := s.st[i*s.f.tride:][:texts]
+			for k, t := range fr.texts[fr.toff[i]:][:texts] {
+				if t != st[k] {
+					e.tsame = false
+					break
+				}
+			}
+		}
+		if e.same && e.tsame && rc.ok && rc.textOK {
+			return false
+		}
+	} else {
+		e.fresh, e.same, e.tsame = !rc.sent.held || rc.sent.id != id, false, false
+	}
+	e.v = version{id: id, typ: typ, held: true, owner: mine}
+	e.y, e.row = y, row
 	e.texts = fr.texts[fr.toff[i]:][:texts]
-	if rc.sent != e.v {
-		e.fresh = !rc.sent.held || rc.sent.id != id
-		e.due = true
-		return e
-	}
-	e.same, e.tsame = true, true
-	sent := s.sv[i*s.f.stride:][:cols]
-	for k, v := range e.row {
-		if v != sent[k] {
-			e.same = false
-			break
-		}
-	}
-	for k, t := range e.texts {
-		if t != s.st[i*s.f.tride+k] {
-			e.tsame = false
-			break
-		}
-	}
-	e.due = !e.same || !e.tsame || !rc.ok || !rc.textOK
-	return e
+	return true
 }
 
 // Append implements feed.Stream.
@@ -412,7 +423,7 @@ func (p *packet) events() {
 	if fr.n > 0 {
 		lim -= lim / 4
 	}
-	types := uint(bits.Len(uint(len(s.f.events) - 1)))
+	types := indexBits(len(s.f.events))
 	first, last := w.BitLen(), uint64(0)
 	c := chunkOf(fr, s.cursor+1)
 	for id := s.cursor + 1; id <= fr.newest; id++ {
@@ -431,7 +442,7 @@ func (p *packet) events() {
 		w.Uvarint(id - last)
 		w.Uvarint(uint64(uint32(fr.tick - e.tick)))
 		w.Bits(uint32(e.typ), types)
-		putCols(w, y, ch.vals[e.val:][:y.cols])
+		w.Columns(ch.vals[e.val:][:y.cols], y.min, y.bits)
 		putTexts(w, y, ch.texts[e.text:][:y.texts])
 		if n := w.BitLen(); n > lim && (p.out.Events > 0 || n > p.lim) {
 			w.Rewind(m)
@@ -446,13 +457,6 @@ func (p *packet) events() {
 	p.body += n
 	s.acct.events += uint64(n)
 	s.acct.evs += uint64(p.out.Events)
-}
-
-func putCols(w *wire.Writer, y *layout, row []int32) {
-	b, m := y.bits[:len(row)], y.min[:len(row)]
-	for i, v := range row {
-		w.Bits(uint32(v)-uint32(m[i]), uint(b[i]))
-	}
 }
 
 func putTexts(w *wire.Writer, y *layout, texts []string) {
@@ -498,9 +502,10 @@ func (p *packet) entities() {
 	s, live := p.s, p.fr.live
 	p.prev = 0
 	mine := -1
+	var e seen
 	if i := p.own.slot(); p.own != 0 && live[i/64]>>(i%64)&1 == 1 {
 		mine = i
-		if e := s.look(p.fr, i, p.own); e.due && !p.entity(i, &e) {
+		if s.look(p.fr, i, p.own, &e) && !p.entity(i, &e) {
 			p.out.More = true
 		}
 	}
@@ -527,8 +532,7 @@ func (p *packet) entities() {
 			if i == mine {
 				continue
 			}
-			e := s.look(p.fr, i, p.own)
-			if !e.due {
+			if !s.look(p.fr, i, p.own, &e) {
 				continue
 			}
 			tried++
@@ -559,13 +563,13 @@ func (p *packet) entity(i int, e *seen) bool {
 	w.Bool(enter)
 	if enter {
 		w.Bits(uint32(e.v.id.gen()), 16)
-		w.Bits(uint32(e.v.typ), uint(bits.Len(uint(len(s.f.tables)-1))))
+		w.Bits(uint32(e.v.typ), s.typeBits)
 	}
 	if y.owned {
 		w.Bool(e.v.owner)
 	}
 	start := w.BitLen()
-	putCols(w, y, e.row)
+	w.Columns(e.row, y.min, y.bits)
 	body := w.BitLen() - start
 	if y.texts > 0 {
 		if !enter {
@@ -661,7 +665,7 @@ func (s *stream) Delivered(r feed.Receipt) {
 			}
 			continue
 		}
-		y := s.f.tables[it.v.typ].layout
+		y := s.layouts[it.v.typ]
 		cols, texts := y.pub, y.tpub
 		if it.v.owner {
 			cols, texts = y.cols, y.texts
@@ -735,9 +739,10 @@ func (s *stream) Dirty(f feed.Frame) bool {
 			return true
 		}
 	}
+	var e seen
 	for k, word := range fr.live {
 		for ; word != 0; word &= word - 1 {
-			if e := s.look(fr, k*64+bits.TrailingZeros64(word), own); e.due {
+			if s.look(fr, k*64+bits.TrailingZeros64(word), own, &e) {
 				return true
 			}
 		}
@@ -750,7 +755,7 @@ func (s *stream) Hash() uint32 {
 	h := wire.NewHash.Add(int32(s.ownSent))
 	for i := range s.recs {
 		if v := s.recs[i].sent; v.held {
-			y := s.f.tables[v.typ].layout
+			y := s.layouts[v.typ]
 			h = hashEntity(h, v.id, v.typ, s.sv[i*s.f.stride:][:y.cols], s.st[i*s.f.tride:][:y.texts])
 		}
 	}
@@ -775,7 +780,7 @@ func (s *stream) Account(a *feed.Account) {
 	a.Add("header", s.acct.header, s.acct.headers)
 	a.Add("events", s.acct.events, s.acct.evs)
 	for i, t := range s.acct.types {
-		y := s.f.tables[i].layout
+		y := s.layouts[i]
 		for k := range y.cols {
 			n := t.pub
 			if k >= y.pub {

@@ -117,7 +117,7 @@ class Layout {
       if (
         typeof f.name !== "string" || !["float", "int", "uint", "bool", "angle", "text"].includes(f.kind) || r < rank ||
         !Number.isInteger(f.bits) || f.bits < 1 || f.bits > 32 || !Number.isInteger(f.min) || f.min < -(2 ** 31) || f.min >= 2 ** 32 ||
-        !(f.q > 0 && f.q < Infinity) ||
+        !Number.isFinite(f.q) || f.q <= 0 ||
         (text && !(Number.isInteger(f.max) && f.max! >= 1 && f.max! <= MAX_TEXT_BYTES && f.bits === 32 - Math.clz32(f.max!)))
       ) {
         throw new TypeError(`snap: bad field ${String(f.name)} of ${t.name} in the schema`);
@@ -217,7 +217,7 @@ const TEXTS = 4;
 // Numbers per op: flags, slot, id, type, first column, first text.
 const OP = 6;
 
-function grown(a: Int32Array, n: number): Int32Array {
+function grown(a: Int32Array, n: number): Int32Array<ArrayBuffer> {
   const more = new Int32Array(Math.max(n, a.length * 2));
   more.set(a);
   return more;
