@@ -135,6 +135,9 @@ function worldCard(): { e: HTMLElement; update(w: WorldRow): void } {
   const title = el("h3", "");
   const about = el("p", "about");
   const facts = el("p", "facts");
+  const people = el("span", "");
+  const kind = el("span", "");
+  facts.append(people, kind);
   const play = playLink("Play");
   e.append(title, about, facts, play.e);
   return {
@@ -142,8 +145,8 @@ function worldCard(): { e: HTMLElement; update(w: WorldRow): void } {
     update(w) {
       set(title, w.title);
       set(about, w.about);
-      const beat = w.hz > 0 ? `${w.hz} steps a second` : "moves when you do";
-      set(facts, `${plural(w.players, "player")} in ${plural(w.rooms, "room")} · ${w.seats} seats a room · ${beat}`);
+      set(people, w.rooms === 0 ? "Nobody is playing yet" : `${plural(w.players, "player")} in ${plural(w.rooms, "room")}`);
+      set(kind, `${plural(w.seats, "seat")} a room, ${w.hz > 0 ? `${w.hz} steps a second` : "moves when you do"}`);
       const full = w.rooms >= w.max_rooms && w.players >= w.rooms * w.seats;
       const refusal = !w.has_page ? "For programs only" : full ? "All rooms are full" : "";
       play.update(`${base}w/${encodeURIComponent(w.name)}/`, `Play ${w.title}`, refusal);
@@ -221,6 +224,7 @@ function run(): void {
       worldList.replaceChildren();
       roomList.replaceChildren();
       worldList.removeAttribute("aria-busy");
+      roomList.removeAttribute("aria-busy");
       worlds = new List(worldList, (w) => w.name, worldCard);
       rooms = new List(roomList, (r) => `${r.world}/${r.room}`, () => roomRow(titles));
     }

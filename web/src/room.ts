@@ -9,7 +9,7 @@ import {
   parseState,
 } from "./packet.ts";
 import { Sampler } from "./sampler.ts";
-import { SnapDecoder } from "./snap.ts";
+import { DecodeError, SnapDecoder } from "./snap.ts";
 import { type Entity, type EntityKind, Timeline } from "./timeline.ts";
 
 /** A try to connect, from the first packet to the welcome, may take this long. */
@@ -130,6 +130,8 @@ export interface Quality {
 
 type Handler = (...args: any[]) => void;
 
+const NOT_UNDERSTOOD: Goodbye = { reason: "version", code: 4003, text: "This page is older or newer than the server. Reload it.", retry: "never", retryMs: 0 };
+
 /** Joins a world. It throws Refused when the player is not let in or the server cannot be reached. */
 export async function join<S extends Shape = AnyShape>(options: JoinOptions): Promise<Room<S>> {
   const room = new Room<S>(options);
@@ -172,10 +174,13 @@ export class Room<S extends Shape = AnyShape> {
   private clock = new RenderClock(this.arrivals, 20, true);
   private timeline: Timeline | null = null;
   private decoders: (SnapDecoder | null)[] = [];
+  private snap: SnapDecoder | null = null; // the first of them
   private schema = "";
   private epoch = 0;
   private newest = -1; // tick; -1: none in this epoch
-  private packetTick = 0;
+  private readonly at = { seq: 0, epoch: 0, tick: 0, ack: 0, acks: 0 }; // the packet being read
+  private begun = false;
+  private old = false;
   private rendered = 0;
 
   // Inputs.
@@ -450,7 +455,7 @@ export class Room<S extends Shape = AnyShape> {
         w = decodeWelcome(msg);
         this.setUp(w, now);
       } catch {
-        this.link!.drop({ reason: "version", code: 4003, text: "This page is older or newer than the server. Reload it.", retry: "never", retryMs: 0 });
+        this.link!.drop(NOT_UNDERSTOOD);
         return;
       }
       this.live(w);
@@ -478,12 +483,13 @@ export class Room<S extends Shape = AnyShape> {
       });
       if (snap !== null) this.wire(snap, this.timeline);
       this.decoders = decoders;
+      this.snap = snap;
       this.sampler = new Sampler(codec);
       this.schema = schema;
       this.epoch = w.epoch;
       this.newest = -1;
     }
-    this.packetTick = w.tick;
+    this.at.tick = w.tick;
     this.arrivals.reset();
     this.inputClock = new InputClock(this.arrivals, rtt, Math.max(1, Math.min(MAX_INPUTS, w.hz / SENDS_PER_SEC)));
     this.sampler!.restart();
@@ -497,9 +503,9 @@ export class Room<S extends Shape = AnyShape> {
   }
 
   private wire(snap: SnapDecoder, timeline: Timeline): void {
-    snap.onEnter = (e) => timeline.enter(e.type, e.id, e.numbers, e.texts, this.packetTick);
-    snap.onUpdate = (e) => timeline.update(e.id, e.numbers, e.texts, this.packetTick);
-    snap.onLeave = (e) => timeline.leave(e.id, this.packetTick);
+    snap.onEnter = (e, tick) => timeline.enter(e.type, e.id, e.numbers, e.texts, tick);
+    snap.onUpdate = (e, tick) => timeline.update(e.id, e.numbers, e.texts, tick);
+    snap.onLeave = (e, tick) => timeline.leave(e.id, tick);
     snap.onEvent = (e) => timeline.event(e.type, e.numbers, e.texts, e.tick);
   }
 
@@ -513,7 +519,6 @@ export class Room<S extends Shape = AnyShape> {
     this.current = "live";
     this.attempt = 0;
     this.lostAt = 0;
-    this.badInRow = 0;
     this.lastInfo.resumed = w.resumed;
     this.windowAt = this.env.now();
     this.bytes = this.packets = 0;
@@ -641,39 +646,29 @@ export class Room<S extends Shape = AnyShape> {
   private statePacket(msg: Uint8Array, now: number): void {
     const h = this.header;
     this.count(msg.length, now);
-    let old = false;
-    let begun = false;
+    const before = this.acks.newest;
+    this.begun = this.old = false;
     try {
-      parseState(msg, h, (feed, body) => {
-        if (!begun) {
-          begun = true;
-          old = !this.begin(h);
-        }
-        if (old) return;
-        const d = this.decoders[feed];
-        // A feed that this client cannot read is left out.
-        if (d) d.decode({ seq: h.seq, epoch: h.epoch, tick: this.packetTick, ack: h.ack, acks: h.acks }, body);
-      });
-      if (!begun) old = !this.begin(h);
-    } catch {
+      parseState(msg, h, this.section);
+      if (!this.begun) this.begin();
+    } catch (e) {
+      // Overtaken, or in need of a keyframe that was overtaken: on an unordered link that happens.
+      if (e instanceof DecodeError && e.fault !== "corrupt" && !this.welcome.ordered) return;
       this.decodeErrors++;
       // What an ordered link lost never comes again; a new link starts with a keyframe.
-      if (this.welcome.ordered || ++this.badInRow > 50) {
-        this.link?.drop(++this.badInRow > 3 ? { reason: "version", code: 4003, text: "This page does not understand the server. Reload it.", retry: "never", retryMs: 0 } : lost());
-      }
+      this.badInRow++;
+      if (this.welcome.ordered || this.badInRow > 20) this.link?.drop(this.badInRow % 3 === 0 ? NOT_UNDERSTOOD : lost());
       return;
     }
-    if (old) return;
+    if (this.old) return;
     this.badInRow = 0;
-    const before = this.acks.newest;
     this.acks.note(h.seq);
-    const missed = this.newest >= 0 && ((h.seq - before) & 0xffff) > 1;
-    this.newest = Math.max(this.newest, this.packetTick);
-    this.arrivals.note(this.packetTick, now);
-    this.clock.arrive(this.packetTick, missed && !this.welcome.ordered);
-    const snap = this.decoders.find((d) => d !== null);
-    if (this.timeline !== null && snap) this.timeline.ownID = snap.own;
-    if (h.hasHash && snap && this.decoders.length === 1 && snap.hash() !== h.hash) this.mismatches++;
+    const missed = !this.welcome.ordered && this.newest >= 0 && ((h.seq - before) & 0xffff) > 1;
+    this.newest = Math.max(this.newest, this.at.tick);
+    this.arrivals.note(this.at.tick, now);
+    this.clock.arrive(this.at.tick, missed);
+    if (this.snap !== null && this.timeline !== null) this.timeline.ownID = this.snap.own;
+    if (h.hasHash && this.hash() !== h.hash) this.mismatches++;
     this.margins(h, now);
     this.timeline?.idle(now);
     // Timers sleep in hidden pages; packets do not.
@@ -685,20 +680,43 @@ export class Room<S extends Shape = AnyShape> {
     }
   }
 
-  // Takes in a packet's header; false: the packet was here before.
-  private begin(h: StateHeader): boolean {
-    if (!this.acks.isNew(h.seq)) return false;
+  // One feed's part of the packet. A feed that this client cannot read is left out.
+  private readonly section = (feed: number, body: Uint8Array): void => {
+    if (!this.begun) this.begin();
+    if (!this.old) this.decoders[feed]?.decode(this.at, body);
+  };
+
+  // Takes in the packet's header, once; old: the packet was here before.
+  private begin(): void {
+    const h = this.header;
+    this.begun = true;
+    if (!this.acks.isNew(h.seq)) {
+      this.old = true;
+      return;
+    }
     if (h.epoch !== this.epoch) this.newEpoch(h.epoch);
-    this.packetTick = near16(this.packetTick, h.tick16);
-    if (this.packetTick < 0) this.packetTick = h.tick16;
-    this.timeline?.packet(this.packetTick);
-    return true;
+    const at = this.at;
+    at.tick = near16(at.tick, h.tick16);
+    if (at.tick < 0) at.tick = h.tick16;
+    at.seq = h.seq;
+    at.epoch = h.epoch;
+    at.ack = h.ack;
+    at.acks = h.acks;
+    this.timeline?.packet(at.tick);
+  }
+
+  // As the server folds it: over all state feeds, in order.
+  private hash(): number {
+    if (this.decoders.length === 1) return this.snap?.hash() ?? 0;
+    let hash = 0;
+    for (const d of this.decoders) hash = (Math.imul(hash, 16777619) ^ (d?.hash() ?? 0)) >>> 0;
+    return hash;
   }
 
   private newEpoch(epoch: number): void {
     this.epoch = epoch;
     this.newest = -1;
-    this.packetTick = 0;
+    this.at.tick = 0;
     this.timeline?.clear();
     this.arrivals.reset();
     this.clock.reset();

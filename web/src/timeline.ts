@@ -192,8 +192,8 @@ export class Timeline {
     const old = this.byID.get(id);
     const k = this.kinds[kind];
     if (k === undefined) return;
-    if (old !== undefined && old.$kind === k && old.$leave >= tick) {
-      // A keyframe may take everything away and bring it again.
+    if (old !== undefined && old.$kind === k) {
+      // A keyframe takes everything away and brings it again, in two packets if it is large.
       const i = this.leaving.indexOf(old);
       if (i >= 0) this.leaving.splice(i, 1);
       old.$leave = Infinity;

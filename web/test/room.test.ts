@@ -490,7 +490,14 @@ test("malformed packets end an ordered link; a page that never understands gives
   assert.equal(room.state, "live");
   page.last.deliver(new Uint8Array([99, 1, 2]));
   assert.equal(room.state, "live", "kinds of later servers are left out");
-  room.leave();
+  for (let i = 0; i < 3; i++) {
+    assert.equal(room.state, "live");
+    page.last.deliver(new Uint8Array([KIND_STATE, 8]));
+    page.run(250);
+    if (i < 2) page.last.welcome({ resumed: true });
+  }
+  assert.equal(room.state, "closed");
+  assert.equal(room.info.why?.reason, "version");
 });
 
 test("rtt comes from inputs, rates from packets", async () => {

@@ -163,15 +163,17 @@ test("a keyframe that takes an entity away and brings it again changes nothing s
   assert.deepEqual(r.log, ["enter 1 1"]);
 });
 
-test("an id that comes back later is a new entity", () => {
+test("an id that comes back after it was gone is a new entity", () => {
   const r = new Rig();
   r.packet(0, (l) => l.enter(0, 1, values(1), [], 0));
+  r.show(0);
   r.packet(3, (l) => l.leave(1, 3));
-  r.packet(6, (l) => l.enter(0, 1, values(9), [], 6));
-  r.show(1);
-  r.packet(9);
+  r.packet(6);
   r.show(4);
+  r.packet(9, (l) => l.enter(0, 1, values(9), [], 9));
   r.show(7);
+  r.packet(12);
+  r.show(10);
   assert.deepEqual(r.log, ["enter 1 1", "leave 1", "enter 1 9"]);
   assert.equal((r.line.get(1) as Entity & Player).pos.x, 9);
 });
