@@ -243,7 +243,7 @@ func (b *bot) onWelcome(p []byte) error {
 	if err := json.Unmarshal(p, &w); err != nil {
 		return b.unwelcome("the welcome: " + err.Error())
 	}
-	if w.Protocol != drumline.ProtocolVersion || w.Hz < 0 || w.Hz > 1000 || len(w.Feeds) == 0 || len(w.Feeds) > 255 {
+	if w.Protocol != drumline.ProtocolVersion || w.Hz < 0 || w.Hz > 1000 || len(w.Feeds) > 255 {
 		return b.unwelcome(fmt.Sprintf("a welcome of protocol %d, %d Hz, %d feeds", w.Protocol, w.Hz, len(w.Feeds)))
 	}
 	size, err := inputSize(w.Inputs)

@@ -356,7 +356,7 @@ type Figures struct {
 	// Packets are state packets, Bytes theirs; WireBytes are all bytes read from the sockets.
 	Packets, Bytes, WireBytes uint64
 	// Gap is between two state packets of one bot, and since the last one if that is long ago. Age is from the time at which a packet's tick was due until it was decoded.
-	// Late is from an input's slot to its write, Echo from there until a packet acks it.
+	// Late is from an input's slot to its write, Echo from the slot until a packet acks it.
 	Gap, Age, Late, Echo *hist.Snapshot
 	// DecodeErrors and Mismatches count packets; Verified those whose hash was compared.
 	DecodeErrors, Mismatches, Verified uint64

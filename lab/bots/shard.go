@@ -23,7 +23,7 @@ import (
 const nap = time.Millisecond
 
 // goodbye is how long bots wait at the end for the server to close their links.
-const goodbye = time.Second
+const goodbye = 500 * time.Millisecond
 
 // target is the server.
 type target struct {
