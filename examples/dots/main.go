@@ -21,10 +21,7 @@ var page, _ = fs.Sub(files, "web")
 // Dots declares the world: its name, its rate, its page in web/, and how a room of it opens.
 var Dots = drumline.Define(drumline.Kind[Input]{
 	Spec: drumline.Spec{Name: "dots", Title: "Dots", About: "Collect coins.", Hz: 60, Web: page},
-	Open: func(r *drumline.Room) (drumline.World[Input], error) {
-		s := snap.New(snap.Options{})
-		return &world{r, s, snap.Add[Dot](s, "dot"), snap.Add[Coin](s, "coin")}, nil
-	},
+	Open: func(r *drumline.Room) (drumline.World[Input], error) { return newWorld(r), nil },
 })
 
 func main() { app.Main(Dots) }
@@ -48,6 +45,11 @@ type world struct {
 	feed  *snap.Feed
 	dots  *snap.Set[Dot]
 	coins *snap.Set[Coin]
+}
+
+func newWorld(r *drumline.Room) *world {
+	s := snap.New(snap.Options{})
+	return &world{r, s, snap.Add[Dot](s, "dot"), snap.Add[Coin](s, "coin")}
 }
 
 func (w *world) Feeds() []feed.Feed { return []feed.Feed{w.feed} }

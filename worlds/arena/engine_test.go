@@ -1,94 +1,66 @@
 package arena
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/beat"
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/feed/snap"
+	"github.com/drumline-engine/drumline/link/mem"
 )
 
-// player is a client on a link that is two channels.
+// player is a client on a link inside the process.
 type player struct {
-	t    *testing.T
-	conn *drumline.Conn
-	msgs chan []byte
-
-	closing sync.Once
-	ended   chan struct{}
-
+	t       *testing.T
+	link    *mem.Client
 	welcome drumline.Welcome
 	dec     *snap.Decoder
 	events  map[string]int
 	view    drumline.BotView
 	tick    drumline.Tick
-	seq     uint16
 	bot     func([]byte, drumline.BotView) []byte
-}
-
-func (p *player) Delivery() feed.Delivery         { return feed.Ordered }
-func (p *player) MaxState() int                   { return 0 }
-func (p *player) Ready() bool                     { return len(p.msgs) < cap(p.msgs)/2 }
-func (p *player) Queued() int                     { return 0 }
-func (p *player) Counters() drumline.LinkCounters { return drumline.LinkCounters{} }
-func (p *player) TrySend(msg []byte) bool         { return p.Send(msg) == nil }
-
-func (p *player) Send(msg []byte) error {
-	select {
-	case p.msgs <- append([]byte(nil), msg...):
-		return nil
-	default:
-		return drumline.ErrBacklog
-	}
-}
-
-func (p *player) Close(int, string) { go p.drop() }
-
-// drop ends the link as if it had been cut.
-func (p *player) drop() {
-	p.closing.Do(func() {
-		p.conn.Closed(nil)
-		close(p.ended)
-	})
-}
-
-func (p *player) say(kind byte, v any) {
-	m, err := drumline.AppendJSON(nil, kind, v)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.conn.Receive(m)
 }
 
 // joinServer joins and returns once the welcome is there.
 func joinServer(t *testing.T, srv *drumline.Server, h drumline.Hello) *player {
 	t.Helper()
-	p := &player{t: t, msgs: make(chan []byte, 1024), ended: make(chan struct{}), events: map[string]int{}}
-	p.conn = srv.Accept(p, drumline.Peer{Transport: "test"})
+	p := &player{t: t, events: map[string]int{}}
+	p.link = mem.Connect(srv, drumline.Peer{}, mem.Options{Down: mem.Path{Delay: 20 * time.Millisecond}})
 	h.Protocol, h.World = drumline.ProtocolVersion, "arena"
-	p.say(drumline.KindHello, h)
+	hello, err := drumline.AppendJSON(nil, drumline.KindHello, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.send(hello)
 	p.until("the welcome", func() bool { return p.dec != nil })
 	return p
+}
+
+func (p *player) send(msg []byte) {
+	p.t.Helper()
+	if err := p.link.Send(msg); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // until takes messages and plays until done, at most for ten seconds.
 func (p *player) until(what string, done func() bool) {
 	p.t.Helper()
-	limit := time.After(10 * time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	for !done() {
-		select {
-		case m := <-p.msgs:
-			p.take(m)
-		case <-p.ended:
-			p.t.Fatalf("the link ended while waiting for %s", what)
-		case <-limit:
-			p.t.Fatalf("waited in vain for %s", what)
+		m, err := p.link.Next(ctx)
+		if err != nil {
+			p.t.Fatalf("while waiting for %s: %v", what, err)
 		}
+		p.take(m)
 	}
 }
 
@@ -117,7 +89,7 @@ func (p *player) take(m []byte) {
 		}
 		p.view.Tick = p.tick
 		in := drumline.AppendInputHeader(nil, h.Seq, 0, 1, 0)
-		p.conn.Receive(p.bot(in, p.view))
+		p.send(p.bot(in, p.view))
 	case drumline.KindRefuse:
 		p.t.Fatalf("refused: %s", m[1:])
 	}
@@ -138,52 +110,94 @@ func (p *player) others(f func(e snap.Entity) bool) (n int) {
 	return n
 }
 
-// The arena on the engine: two play, one is cut off and comes back to his player, one leaves.
-func TestOnTheEngine(t *testing.T) {
-	srv, err := drumline.New(drumline.Options{
-		Worlds: []drumline.Definition{World()}, Seed: 7, JoinsPerSec: 100, Priority: "none", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer srv.Close()
-
-	ann := joinServer(t, srv, drumline.Hello{Name: "ann"})
-	bob := joinServer(t, srv, drumline.Hello{Name: "bob", Room: ann.welcome.Room})
-	var at [2]float64
-	ann.until("her own player and the monsters", func() bool {
-		own, ok := ann.dec.Own()
-		if ok {
-			at = [2]float64{ann.number(own, "player", "x"), ann.number(own, "player", "y")}
+// inBubble runs f with a server whose time is synctest's.
+func inBubble(t *testing.T, world drumline.Definition, f func(t *testing.T, srv *drumline.Server)) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := drumline.New(drumline.Options{
+			Worlds: []drumline.Definition{world}, Seed: 7, JoinsPerSec: 100, Priority: "none", Clock: beat.PortableClock(),
+			Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return ok && ann.dec.Held() == 2+maxMonsters
+		defer srv.Close()
+		f(t, srv)
+		if s := srv.Stats(); s.RoomErrors != 0 {
+			t.Errorf("%d rooms broke down", s.RoomErrors)
+		}
 	})
-	ann.until("her player to move and shoot", func() bool {
-		own, _ := ann.dec.Own()
-		d := length(ann.number(own, "player", "x")-at[0], ann.number(own, "player", "y")-at[1])
-		return d > 20 && ann.events["shot"] > 0
+}
+
+// The arena on the engine: two play, one is cut off and comes back to his player, and leaves.
+func TestOnTheEngine(t *testing.T) {
+	inBubble(t, World(), func(t *testing.T, srv *drumline.Server) {
+		ann := joinServer(t, srv, drumline.Hello{Name: "ann"})
+		bob := joinServer(t, srv, drumline.Hello{Name: "bob", Room: ann.welcome.Room})
+		var at [2]float64
+		ann.until("her own player and the monsters", func() bool {
+			own, ok := ann.dec.Own()
+			if ok {
+				at = [2]float64{ann.number(own, "player", "x"), ann.number(own, "player", "y")}
+			}
+			return ok && ann.dec.Held() == 2+maxMonsters
+		})
+		ann.until("her player to move and shoot", func() bool {
+			own, _ := ann.dec.Own()
+			d := length(ann.number(own, "player", "x")-at[0], ann.number(own, "player", "y")-at[1])
+			return d > 20 && ann.events["shot"] > 0
+		})
+		named := func(e snap.Entity) bool { return e.Text(ann.dec.Field(e.Type, "name")) == "bob" }
+		away := func(e snap.Entity) bool { return named(e) && e.Int(ann.dec.Field(e.Type, "away")) != 0 }
+		ann.until("bob", func() bool { return ann.others(named) == 1 && ann.others(away) == 0 })
+
+		bob.link.Cut()
+		ann.until("bob to be away", func() bool { return ann.others(away) == 1 })
+		bob = joinServer(t, srv, drumline.Hello{Name: "bob", Token: bob.welcome.Token})
+		if !bob.welcome.Resumed {
+			t.Error("bob did not come back to his seat")
+		}
+		ann.until("bob to be back", func() bool { return ann.others(named) == 1 && ann.others(away) == 0 })
+
+		bob.send([]byte{drumline.KindLeave})
+		ann.until("bob to leave", func() bool { return ann.others(named) == 0 })
+		ann.link.Cut()
 	})
-	named := func(e snap.Entity) bool { return e.Text(ann.dec.Field(e.Type, "name")) == "bob" }
-	away := func(e snap.Entity) bool { return named(e) && e.Int(ann.dec.Field(e.Type, "away")) != 0 }
-	ann.until("bob", func() bool { return ann.others(named) == 1 && ann.others(away) == 0 })
+}
 
-	bob.drop()
-	ann.until("bob to be away", func() bool { return ann.others(away) == 1 })
-	bob = joinServer(t, srv, drumline.Hello{Name: "bob", Token: bob.welcome.Token})
-	if !bob.welcome.Resumed {
-		t.Error("bob did not come back to his seat")
-	}
-	ann.until("bob to be back", func() bool { return ann.others(named) == 1 && ann.others(away) == 0 })
+// probe saves and restores its world after each step: nothing of it may change, and nobody may notice.
+type probe struct {
+	*arena
+	t *testing.T
+}
 
-	bob.conn.Receive([]byte{drumline.KindLeave})
-	ann.until("bob to leave", func() bool { return ann.others(named) == 0 })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	ann.drop()
-	if err := srv.Drain(ctx); err != nil {
-		t.Error(err)
+func (p *probe) Step(st *drumline.Step[Input]) {
+	p.arena.Step(st)
+	before, err := p.Snapshot(nil)
+	if err != nil {
+		p.t.Error(err)
 	}
-	if s := srv.Stats(); s.RoomErrors != 0 {
-		t.Errorf("%d rooms broke down", s.RoomErrors)
+	p.room.Rand().Uint64() // the source is a part of the snapshot
+	if err := p.Restore(before); err != nil {
+		p.t.Error(err)
 	}
+	if after, err := p.Snapshot(nil); err != nil || !bytes.Equal(before, after) {
+		p.t.Errorf("step %d: a restored world saves itself otherwise (%v)", st.Tick, err)
+	}
+	for n := range 40 {
+		if p.Restore(before[:n]) == nil {
+			p.t.Errorf("restored from %d of %d bytes", n, len(before))
+		}
+	}
+}
+
+func TestSnapshotOnTheEngine(t *testing.T) {
+	world := drumline.Define(drumline.Kind[Input]{
+		Spec: drumline.Spec{Name: "arena", Hz: hz},
+		Open: func(r *drumline.Room) (drumline.World[Input], error) { return &probe{open(r), t}, nil },
+	})
+	inBubble(t, world, func(t *testing.T, srv *drumline.Server) {
+		ann := joinServer(t, srv, drumline.Hello{Name: "ann"})
+		ann.until("a second of play", func() bool { return ann.tick > ann.welcome.Tick+hz && ann.dec.Held() == 1+maxMonsters })
+		ann.link.Cut()
+	})
 }
