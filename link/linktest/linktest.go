@@ -261,7 +261,8 @@ func send(t *testing.T, p Pair, msg []byte) {
 // a moment after each message.
 const clogAfter = 300 * time.Millisecond
 
-// clog sends states until the link is behind for good. Each TrySend must return by itself.
+// clog sends states until the link is behind for good, which an unordered link need never be: it may throw states away. Each
+// TrySend must return by itself.
 func clog(t *testing.T, p Pair, msg []byte) (taken int) {
 	t.Helper()
 	within(t, "TrySend with a frozen peer", func() {
@@ -270,7 +271,11 @@ func clog(t *testing.T, p Pair, msg []byte) (taken int) {
 			switch {
 			case p.Link.TrySend(msg):
 				behind = time.Time{}
-				if taken++; taken*len(msg) > 64<<20 {
+				taken++
+				if taken >= 20_000 && p.Link.Delivery() == feed.Unordered {
+					return
+				}
+				if taken*len(msg) > 64<<20 {
 					t.Error("64 MiB went to a peer that does not read")
 					return
 				}
@@ -409,7 +414,7 @@ func frozen(t *testing.T, p Pair) {
 	if t.Failed() {
 		return
 	}
-	if p.Link.Ready() {
+	if p.Link.Ready() && p.Link.Delivery() == feed.Ordered {
 		t.Error("Ready while TrySend is refused")
 	}
 	// What was refused must leave no trace; what is behind is less than two messages, however often one tries.
@@ -424,11 +429,13 @@ func frozen(t *testing.T, p Pair) {
 	// A reliable message queues behind and counts.
 	before := p.Link.Queued()
 	send(t, p, pattern(77, 500))
-	if p.Link.TrySend(msg) {
-		t.Error("TrySend was taken behind a reliable message")
-	}
-	if before > 0 && p.Link.Queued() < 500 {
-		t.Errorf("Queued is %d with 500 reliable bytes waiting", p.Link.Queued())
+	if p.Link.Delivery() == feed.Ordered {
+		if p.Link.TrySend(msg) {
+			t.Error("TrySend was taken behind a reliable message")
+		}
+		if n := p.Link.Queued(); n < before+500 {
+			t.Errorf("Queued is %d with %d and 500 reliable bytes waiting", n, before)
+		}
 	}
 	// The client reads on: all that was taken arrives whole, and the link is ready again.
 	states := 0
@@ -593,7 +600,6 @@ func peerCut(t *testing.T, p Pair) {
 // concurrent: all methods at once, from several goroutines; what arrives is whole, and in order per sender.
 func concurrent(t *testing.T, p Pair) {
 	const senders, count = 4, 300
-	var states atomic.Int64
 	var all, busy sync.WaitGroup
 	stop := make(chan struct{})
 	for s := range senders {
@@ -621,11 +627,9 @@ func concurrent(t *testing.T, p Pair) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(50 * time.Microsecond): // the race detector makes a busy loop expensive for all others
 				}
-				if p.Link.TrySend(pattern(0, 20)) {
-					states.Add(1)
-				}
+				p.Link.TrySend(pattern(0, 20))
 				p.Link.Ready()
 				if p.Link.Queued() < 0 {
 					t.Error("Queued is negative")
