@@ -85,6 +85,7 @@ func process(cmds []command, worlds []drumline.Definition) int {
 func commands() []command {
 	return []command{
 		serveCommand(),
+		loadCommand(),
 		versionCommand(),
 	}
 }
