@@ -586,8 +586,8 @@ func TestClose(t *testing.T) {
 		}})
 		add(t, g, Config{Hz: 50, Step: nop})
 		time.Sleep(time.Second)
-		if n.Load() != 3 {
-			t.Errorf("%d steps", n.Load())
+		if st := g.Stats(); n.Load() != 3 || st.Total.Hung != 0 {
+			t.Errorf("%d steps, %+v", n.Load(), st)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // with a step that hangs, then from OnHang
@@ -836,18 +836,22 @@ func TestProcessWasStopped(t *testing.T) {
 		}
 		defer g.Close()
 		release := make(chan struct{})
-		b := add(t, g, Config{Hz: 2, Step: func(n uint64, _ time.Duration) {
+		b := add(t, g, Config{Hz: 2, Phase: 250 * time.Millisecond, Step: func(n uint64, _ time.Duration) {
 			switch n {
 			case 10:
-				time.Sleep(300 * time.Millisecond)
+				// From 4.75 s to 5.65 s; the watchdog, which wakes at whole seconds, looks in the middle of it.
+				time.Sleep(100 * time.Millisecond)
 				clock.by.Add(int64(time.Minute))
-				time.Sleep(600 * time.Millisecond)
+				time.Sleep(800 * time.Millisecond)
 			case 20:
 				<-release
 				runtime.Goexit()
 			}
 		}})
-		for b.Stats().Steps < 15 {
+		for range 600 {
+			if b.Stats().Steps >= 15 {
+				break
+			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		if s := b.Stats(); s.State != Running || s.Dropped < 110 || s.Dropped > 125 {
@@ -904,8 +908,12 @@ func TestIdleGroupSleeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		a, b := add(t, g, Config{Hz: 60, Step: nop}), add(t, g, Config{Hz: 1, Step: nop})
+		busy := func(uint64, time.Duration) { time.Sleep(5 * time.Millisecond) }
+		a, b := add(t, g, Config{Hz: 60, Step: busy}), add(t, g, Config{Hz: 60, Step: busy})
 		time.Sleep(10 * time.Second)
+		if st := g.Stats(); st.Threads[0].LoadCores < 0.29 || st.Threads[0].LoadCores > 0.31 {
+			t.Errorf("5 ms of 16.7 are a load of 0.3: %+v", st)
+		}
 		a.Stop()
 		b.Stop()
 		time.Sleep(10 * time.Second)

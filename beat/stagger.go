@@ -15,7 +15,8 @@ func (r rates) period() time.Duration     { return time.Second / time.Duration(r
 func (r rates) sendPeriod() time.Duration { return time.Second / time.Duration(r.sendHz) }
 
 // choose returns the middle of the largest gap. Among gaps of the same size (there are many once the circle has been halved a
-// few times) it takes the one whose middle is farthest from the other beats' steps, which come several times a send period.
+// few times) it takes the one whose middle is farthest from the other beats' steps, which come several times a send period. Where
+// the rates make middles fall onto those steps (two steps a send period: the very first middle does), it moves off the middle.
 func (c *circle) choose(r rates) time.Duration {
 	n := len(c.phases)
 	if n == 0 {
@@ -33,22 +34,58 @@ func (c *circle) choose(r rates) time.Duration {
 		widest = max(widest, gap(i))
 	}
 	var best, bestAway time.Duration = 0, -1
-	tries := 0
-	for i := range n {
-		// Halving leaves gaps that differ by the rounding of a nanosecond; they count as the same.
-		if gap(i)+16 < widest {
-			continue
-		}
-		mid := (c.phases[i] + gap(i)/2) % round
-		if away := c.stepDistance(mid, r.period()); away > bestAway {
-			best, bestAway = mid, away
-		}
-		// The tie-break is a nicety, and must not make a group of thousands slow to grow.
-		if tries++; tries == 16 {
-			break
+	try := func(phase time.Duration) {
+		phase %= round
+		if away := c.stepDistance(phase, r.period()); away > bestAway {
+			best, bestAway = phase, away
 		}
 	}
+	// Halving leaves gaps that differ by the rounding of a nanosecond; they count as the same. The choice among them is a
+	// nicety, and must not make a group of thousands slow to grow.
+	var gaps []int
+	for i := 0; i < n && len(gaps) < 16; i++ {
+		if gap(i)+16 >= widest {
+			gaps = append(gaps, i)
+			try(c.phases[i] + gap(i)/2)
+		}
+	}
+	// n steps spread evenly leave period/2n at most.
+	if bestAway >= r.period()/time.Duration(4*n+4) {
+		return best
+	}
+	free := c.stepGap(r.period())
+	for _, i := range gaps {
+		mid := c.phases[i] + gap(i)/2
+		shift := (free - mid) % r.period()
+		if shift > r.period()/2 {
+			shift -= r.period()
+		} else if shift < -r.period()/2 {
+			shift += r.period()
+		}
+		if shift.Abs() <= gap(i)/4 {
+			try(mid + shift)
+		}
+		try(mid - gap(i)/8)
+		try(mid + gap(i)/8)
+	}
 	return best
+}
+
+// stepGap is the middle of the largest gap between the steps of all beats.
+func (c *circle) stepGap(period time.Duration) time.Duration {
+	at := make([]time.Duration, len(c.phases))
+	for i, p := range c.phases {
+		at[i] = p % period
+	}
+	slices.Sort(at)
+	last := at[len(at)-1]
+	mid, widest := (last+at[0]+period)/2%period, at[0]+period-last
+	for i := 1; i < len(at); i++ {
+		if gap := at[i] - at[i-1]; gap > widest {
+			mid, widest = at[i-1]+gap/2, gap
+		}
+	}
+	return mid
 }
 
 // stepDistance is how far a phase is from the nearest step of any other beat.

@@ -64,6 +64,29 @@ func TestAutoPhaseTakesTheLargestGap(t *testing.T) {
 	}
 }
 
+// TestAutoPhaseKeepsStepsApart: steps come several times a send period, so phases that are far apart may still collide.
+func TestAutoPhaseKeepsStepsApart(t *testing.T) {
+	for _, r := range []rates{{60, 20}, {60, 30}, {60, 60}, {60, 15}, {40, 20}, {60, 10}, {60, 25}, {1000, 1}} {
+		var c circle
+		for n := 1; n <= 32; n++ {
+			p := c.choose(r)
+			if n > 1 {
+				if d, ideal := c.stepDistance(p, r.period()), r.period()/time.Duration(n); d < ideal/12 {
+					t.Errorf("%v: beat %d's steps are %v from another's; evenly spread they would be %v", r, n, d, ideal)
+				}
+			}
+			c.add(p)
+			widest := c.phases[0] + r.sendPeriod() - c.phases[n-1]
+			for i := 1; i < n; i++ {
+				widest = max(widest, c.phases[i]-c.phases[i-1])
+			}
+			if ideal := r.sendPeriod() / time.Duration(n); widest > ideal*26/10 {
+				t.Errorf("%v: a gap of %v among %d beats; evenly spread it would be %v", r, widest, n, ideal)
+			}
+		}
+	}
+}
+
 func TestPhasesHoldAcrossBeats(t *testing.T) {
 	m := newManual(t)
 	var starts []time.Duration
