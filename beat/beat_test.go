@@ -585,7 +585,7 @@ func TestClose(t *testing.T) {
 			}
 		}})
 		add(t, g, Config{Hz: 50, Step: nop})
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)
 		if st := g.Stats(); n.Load() != 3 || st.Total.Hung != 0 {
 			t.Errorf("%d steps, %+v", n.Load(), st)
 		}
