@@ -86,6 +86,7 @@ func commands() []command {
 	return []command{
 		serveCommand(),
 		loadCommand(),
+		benchCommand(),
 		versionCommand(),
 	}
 }

@@ -1,0 +1,125 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drumline-engine/drumline/lab/report"
+)
+
+// benchConfig is what bench's flags fill.
+type benchConfig struct {
+	bots, rooms, inputHz, sendHz int
+	duration                     time.Duration
+	rounds                       int
+	only                         string
+}
+
+func newBenchConfig() *benchConfig {
+	return &benchConfig{bots: 208, inputHz: defaultLoadInput, duration: 25 * time.Second, rounds: 1}
+}
+
+func (c *benchConfig) flags() []flagSpec {
+	return []flagSpec{
+		{section: "The load, as in load"},
+		{name: "bots", into: &c.bots, usage: "Let this `NUMBER` of bots play."},
+		{name: "rooms", into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, one for each 16."},
+		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot."},
+		{name: "send-hz", into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
+		{name: "for", into: &c.duration, usage: "Measure each arrangement for this `TIME`."},
+		{section: "The bench"},
+		{name: "rounds", into: &c.rounds, usage: "Go through all arrangements this `NUMBER` of times, and print each run."},
+		{name: "only", into: &c.only, usage: "Only run the arrangements whose name contains this `TEXT`."},
+	}
+}
+
+func benchCommand() command {
+	return command{
+		name:    "bench",
+		summary: "compare ways to spread the server's work over threads",
+		about: "Runs the same load against this program's server in several arrangements of threads and priorities, by turns, and " +
+			"prints a row for each run. It is the measurement behind the choice in docs/decisions/0001-threads.md. Repeats a run " +
+			"during which the host took more than 1 % of the time for others.",
+		flags: newBenchConfig().flags,
+		run:   bench,
+	}
+}
+
+// arrangements are ways to run the same server; the first is the default where priorities are not permitted.
+func (c *benchConfig) arrangements() []arrangement {
+	return []arrangement{
+		{"one beat thread, one encoder thread, no priority", []string{"--priority=none", "--beat-threads=1", "--encoders=1"}},
+		{"the same, beat nice -10, encoder -5", []string{"--priority=nice", "--beat-threads=1", "--encoders=1"}},
+		{"the same, beat SCHED_FIFO", []string{"--priority=fifo", "--beat-threads=1", "--encoders=1"}},
+		{"two beat threads, nice", []string{"--priority=nice", "--beat-threads=2", "--encoders=1"}},
+		{"a locked thread per room, nice", []string{"--priority=nice", fmt.Sprint("--beat-threads=", c.rooms), "--encoders=1"}},
+		{"two encoder threads, nice", []string{"--priority=nice", "--beat-threads=1", "--encoders=2"}},
+		{"an encoder that is a goroutine, nice beat", []string{"--priority=nice", "--beat-threads=1", "--encoders=1", "--arrangement=goroutines"}},
+		{"encode and write on the beat, nice", []string{"--priority=nice", "--beat-threads=1", "--encoders=1", "--arrangement=inline"}},
+		{"the default with GOMAXPROCS 2, nice", []string{"--priority=nice", "--beat-threads=1", "--encoders=1", "--server-gomaxprocs=2"}},
+	}
+}
+
+type arrangement struct {
+	name string
+	args []string
+}
+
+func bench(ctx context.Context, e *env, args []string) error {
+	c := newBenchConfig()
+	if err := parseFlags(e, benchCommand(), c.flags(), args); err != nil {
+		return err
+	}
+	if c.bots < 1 || c.rounds < 1 || c.rounds > 20 {
+		return usagef("--bots must be at least 1 and --rounds 1 to 20")
+	}
+	if c.rooms == 0 {
+		c.rooms = (c.bots + 15) / 16
+	}
+	all := slices.DeleteFunc(c.arrangements(), func(a arrangement) bool { return !strings.Contains(a.name, c.only) })
+	if len(all) == 0 {
+		return usagef("--only %q matches no arrangement", c.only)
+	}
+	dir, err := os.MkdirTemp("", "drumline-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+
+	base := []string{"--quiet", fmt.Sprint("--bots=", c.bots), fmt.Sprint("--rooms=", c.rooms), fmt.Sprint("--input-hz=", c.inputHz),
+		fmt.Sprint("--for=", c.duration)}
+	if c.sendHz != 0 {
+		base = append(base, fmt.Sprint("--send-hz=", c.sendHz))
+	}
+	fmt.Fprintf(e.stdout, "%d bots in %d rooms, %d input messages a second, %v each\n\n", c.bots, c.rooms, c.inputHz, c.duration)
+	fmt.Fprintln(e.stdout, "| arrangement | interval p50 / p99 / max ms | late p99 ms | skipped / doubled / dropped of steps | age p99 ms | gap p99 ms | cores server + bots | RSS MiB |")
+	fmt.Fprintln(e.stdout, "|---|---|---|---|---|---|---|---|")
+	load := newLoadConfig()
+	for range c.rounds {
+		for i, a := range all {
+			file := filepath.Join(dir, "run.json")
+			b, void, err := load.runOne(ctx, e, fmt.Sprintf("%d of %d: %s", i+1, len(all), a.name), slices.Concat(base, a.args, []string{"--json=" + file}), file)
+			if err != nil {
+				return fmt.Errorf("%s: %w", a.name, err)
+			}
+			var r report.Report
+			if err := json.Unmarshal(b, &r); err != nil {
+				return fmt.Errorf("%s: %w", a.name, err)
+			}
+			name := a.name
+			if void != "" {
+				name += " (void: " + void + ")"
+			}
+			fmt.Fprintf(e.stdout, "| %s | %.2f / %.2f / %.2f | %.2f | %d / %d / %d of %d | %.2f | %.1f | %.2f + %.2f | %.0f |\n", name,
+				r.Beat.Interval.P50, r.Beat.Interval.P99, r.Beat.Interval.Max, r.Beat.Late.P99, r.Beat.Skipped, r.Beat.Doubled, r.Beat.Dropped, r.Beat.Steps,
+				r.Snapshot.AgeMs.P99, r.Client.GapMs.P99, r.Server.CPUCores, r.Load.CPUCores, r.Server.RSSMiB)
+		}
+	}
+	return nil
+}
