@@ -183,7 +183,7 @@ func (p *probe) Step(st *drumline.Step[Input]) {
 	if after, err := p.Snapshot(nil); err != nil || !bytes.Equal(before, after) {
 		p.t.Errorf("step %d: a restored world saves itself otherwise (%v)", st.Tick, err)
 	}
-	for n := range 40 {
+	for n := range 10 {
 		if p.Restore(before[:n]) == nil {
 			p.t.Errorf("restored from %d of %d bytes", n, len(before))
 		}
