@@ -93,7 +93,7 @@ type Options struct {
 	// InputHz is how many input messages a bot sends a second, up to 200; negative: none, acks only. Default 20.
 	InputHz int
 	// InputsPerPacket is how many inputs go into one message, 1 to 8. Default: as many as there are steps between two
-	// messages, so that each step has its own, as a page does it.
+	// messages, so that each step has its own, as a page does it. NewBot's function is asked once per message.
 	InputsPerPacket int
 	// DecodeEvery n lets one bot in n decode what it gets; the others read the header and ack. Default 1.
 	DecodeEvery int

@@ -711,13 +711,13 @@ func TestInputsAreForStepsInARow(t *testing.T) {
 		label  drumline.Tick
 		inputs []byte // newest first
 	}{
-		{10, []byte{3, 2, 1}},
-		{13, []byte{6, 5, 4}},
-		{14, []byte{7, 6, 5}},    // one new, two repeated
-		{16, []byte{9, 8, 7}},    // two new
-		{20, []byte{12, 11, 10}}, // four steps on: one is left out
-		{5, []byte{15, 14, 13}},  // a new epoch
-		{0, []byte{16}},
+		{10, []byte{1, 1, 1}},
+		{13, []byte{2, 2, 2}},
+		{14, []byte{3, 2, 2}}, // one new, two repeated
+		{16, []byte{4, 4, 3}}, // two new
+		{20, []byte{5, 5, 5}}, // four steps on: one is left out
+		{5, []byte{6, 6, 6}},  // a new epoch
+		{0, []byte{7}},
 	} {
 		msg := b.appendInputs(nil, c.label)
 		if got := msg[12:]; string(got) != string(c.inputs) || binary.LittleEndian.Uint32(msg[8:]) != uint32(c.label) {
