@@ -21,23 +21,25 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// leftover returns the stacks of the goroutines that run this module's code and do not end in time.
-func leftover() string {
+// leftover waits for the goroutines that run this module's code to end, and returns the stacks of those that do not.
+func leftover() (stacks string) {
 	for end := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
-		buf := make([]byte, 1<<20)
-		buf = buf[:runtime.Stack(buf, true)]
-		var left []string
-		for i, stack := range strings.Split(string(buf), "\n\n") {
-			// The first is this one.
-			if i > 0 && strings.Contains(stack, "drumline-engine/drumline") {
-				left = append(left, stack)
-			}
-		}
-		if len(left) == 0 {
-			return ""
-		}
-		if time.Now().After(end) {
-			return strings.Join(left, "\n\n")
+		if stacks = running(); stacks == "" || time.Now().After(end) {
+			return stacks
 		}
 	}
+}
+
+// running returns the stacks of the goroutines other than the caller's that run this module's code.
+func running() string {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var found []string
+	for i, stack := range strings.Split(string(buf), "\n\n") {
+		// The first is the caller. The testing package's own goroutines run tests, or wait for them.
+		if i > 0 && strings.Contains(stack, "drumline-engine/drumline") && !strings.Contains(stack, "testing.(*M).Run") {
+			found = append(found, stack)
+		}
+	}
+	return strings.Join(found, "\n\n")
 }

@@ -124,10 +124,10 @@ func TestReasons(t *testing.T) {
 	for err, want := range map[error]drumline.Reason{
 		ErrTooBig: drumline.ReasonTooBig, ErrIdle: drumline.ReasonIdle,
 		ErrStalled: drumline.ReasonStalled, ErrProtocol: drumline.ReasonBadMessage,
-		protocolError("x"): drumline.ReasonBadMessage,
+		protocolError("x"): drumline.ReasonBadMessage, &violation{codePolicy, "x"}: drumline.ReasonTooFast,
 	} {
-		var r interface{ Reason() drumline.Reason }
-		if !errors.As(err, &r) || r.Reason() != want {
+		var r *drumline.Refusal
+		if !errors.As(err, &r) || r.Reason != want {
 			t.Errorf("%v has no reason %v", err, want)
 		}
 	}

@@ -44,20 +44,19 @@ const (
 	maxHeader      = 14
 )
 
-// endError is why a link ended by this end's decision: a close code, a text, and the reason that counters know it by.
+// endError is why a link ended by this end's decision: a text, a close code, and the engine's name for it.
 type endError struct {
-	text   string
-	code   int
-	reason drumline.Reason
+	text string
+	code int
+	why  drumline.Reason
 }
 
 func (e *endError) Error() string { return e.text }
 
-// Reason is the engine's name for the error. The engine finds it with errors.As and an interface, since it cannot import this
-// package.
-func (e *endError) Reason() drumline.Reason { return e.reason }
+// Unwrap tells the engine, which cannot import this package, the reason to count.
+func (e *endError) Unwrap() error { return &drumline.Refusal{Reason: e.why} }
 
-// Errors that a Receiver's Closed is told, wrapped. Each has a method Reason() drumline.Reason.
+// Errors that a Receiver's Closed is told, wrapped. Each wraps a *drumline.Refusal.
 var (
 	// ErrProtocol is returned when the peer broke RFC 6455, or sent a text message or too many control frames.
 	ErrProtocol error = &endError{"ws: protocol error", codeProtocol, drumline.ReasonBadMessage}
@@ -76,7 +75,14 @@ type violation struct {
 }
 
 func (e *violation) Error() string { return "ws: protocol error: " + e.text }
-func (e *violation) Unwrap() error { return ErrProtocol }
+
+// Unwrap names the reason first where it is not that of ErrProtocol.
+func (e *violation) Unwrap() []error {
+	if e.code == codePolicy {
+		return []error{&drumline.Refusal{Reason: drumline.ReasonTooFast}, ErrProtocol}
+	}
+	return []error{ErrProtocol}
+}
 
 func protocolError(text string) error { return &violation{codeProtocol, text} }
 
