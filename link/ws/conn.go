@@ -37,7 +37,8 @@ type conn struct {
 	queue   []chunk       // what follows the frame that is being written
 	busy    bool          // somebody owns the write side
 	closing bool          // nothing more is taken
-	dead    bool          // the connection is closed, or closed as soon as its owner looks
+	dead    bool          // nothing more is written
+	broken  bool          // a write failed while the link was open; what has arrived is still received
 	closeBy time.Time     // closing: when the queue must be written
 	readBy  time.Time     // closing: when the reader stops to wait for the peer's close frame
 	cause   error         // why closing, for Closed
@@ -233,7 +234,7 @@ func (ch chunk) free() {
 func (c *conn) settle(rest []byte, n int, err error) {
 	c.wrote(n)
 	if err != nil {
-		c.fail(lost(err))
+		c.writeFailed(lost(err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +309,7 @@ func (c *conn) drain() {
 		err := c.writeOut(ch.b)
 		ch.free()
 		if err != nil {
-			c.fail(err)
+			c.writeFailed(err)
 		}
 	}
 }
@@ -352,6 +353,21 @@ func (c *conn) armWrite() bool {
 	}
 	_ = c.nc.SetWriteDeadline(by)
 	return true
+}
+
+// writeFailed ends the write side. A client that says goodbye and goes makes the next write fail before the reader has seen the
+// goodbye, so the reader gets a moment for what has arrived.
+func (c *conn) writeFailed(err error) {
+	c.mu.Lock()
+	if c.closing || errors.Is(err, ErrStalled) {
+		c.mu.Unlock()
+		c.fail(err)
+		return
+	}
+	c.closing, c.dead, c.broken, c.cause = true, true, true, err
+	c.readBy = time.Now().Add(c.set.peerWait)
+	_ = c.nc.SetReadDeadline(c.readBy)
+	c.mu.Unlock()
 }
 
 // fail ends the link at once, without a close frame. The first cause is kept.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -563,6 +564,51 @@ func TestCloseDeadlines(t *testing.T) {
 		}
 		_ = peer.Close()
 	})
+}
+
+// deaf is a connection that cannot be written to any more, like a socket whose peer has gone.
+type deaf struct{ net.Conn }
+
+func (deaf) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// TestGoodbyeBeforeBrokenWrite: what the peer said before it went is received, though a write has failed since.
+func TestGoodbyeBeforeBrokenWrite(t *testing.T) {
+	for _, last := range []struct {
+		name  string
+		bytes []byte
+		want  error
+	}{
+		{"close frame", masked(0x88, closePayload(1001, "")), io.EOF},
+		{"nothing", nil, syscall.EPIPE},
+	} {
+		t.Run(last.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := Options{}.settings()
+				if err != nil {
+					t.Fatal(err)
+				}
+				near, peer := net.Pipe()
+				l, rec := newConn(deaf{near}, s), linktest.NewRecorder(t)
+				go l.run(func(drumline.Link, drumline.Peer) Receiver { return rec }, drumline.Peer{}, nil)
+				l.TrySend([]byte("state"))
+				synctest.Wait()
+				if l.Ready() || l.Queued() != 0 || l.TrySend(nil) || l.Send(nil) == nil {
+					t.Error("the link goes on after a broken write")
+				}
+				_, _ = peer.Write(masked(0x82, "goodbye"))
+				if last.bytes != nil {
+					_, _ = peer.Write(last.bytes)
+				}
+				if err := ended(rec); !errors.Is(err, last.want) {
+					t.Errorf("Closed(%v), want %v", err, last.want)
+				}
+				if got := rec.Messages(); len(got) != 1 || string(got[0]) != "goodbye" {
+					t.Errorf("received %q", got)
+				}
+				_ = peer.Close()
+			})
+		})
+	}
 }
 
 // TestPeerVanishesInClose: the end of a peer that was told to go is not an error.

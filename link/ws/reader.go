@@ -95,7 +95,7 @@ func (c *conn) frames(rcv Receiver) error {
 				return err
 			}
 		} else if ev.op != 0 {
-			if c.isClosing() { // after Close nothing is received
+			if !c.receives() {
 				continue
 			}
 			c.msgsIn.Add(1)
@@ -120,17 +120,27 @@ func (c *conn) controlFrame(ev event) error {
 		if err != nil {
 			return err
 		}
-		// The answer is the peer's own code. It has no effect if this end closed first.
-		c.shut(code, "", io.EOF)
+		c.peerClosed(code)
 		return io.EOF
 	}
 	return nil
 }
 
-func (c *conn) isClosing() bool {
+// receives reports whether messages still count: not after Close.
+func (c *conn) receives() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closing
+	return !c.closing || c.broken
+}
+
+// peerClosed answers the peer's close frame with its own code, unless this end closed first.
+func (c *conn) peerClosed(code int) {
+	c.mu.Lock()
+	if c.broken {
+		c.cause = io.EOF
+	}
+	c.mu.Unlock()
+	c.shut(code, "", io.EOF)
 }
 
 // fit makes room for the next read: the unread bytes go to the front, of the small buffer if they fit. A larger one grows with
