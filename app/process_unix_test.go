@@ -23,7 +23,7 @@ func child(t *testing.T, as string, args ...string) (cmd *exec.Cmd, out *bufio.R
 	}
 	cmd = exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), asProgram+"="+as)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = t.Output()
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

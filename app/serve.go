@@ -281,7 +281,7 @@ func (c *serveConfig) drain(ctx context.Context, e *env, srv *drumline.Server, h
 	}
 	st := srv.Stats()
 	if !c.quiet {
-		fmt.Fprintf(e.stdout, "stopped after %s: %d joins, %d rooms, %d packets, %.1f MB\n", st.Uptime.Round(time.Second),
+		fmt.Fprintf(e.stdout, "stopped after %s: %d joins, %d rooms, %d packets, %.1f MB\n", st.Uptime.Round(100*time.Millisecond),
 			st.Joined, st.RoomsOpened, st.PacketsOut, float64(st.PacketBytesOut)/1e6)
 	}
 }

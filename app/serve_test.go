@@ -240,6 +240,9 @@ func TestServeFlags(t *testing.T) {
 	if _, _, body := r.get("/api/rooms"); !strings.Contains(body, `"send_hz":7`) {
 		t.Errorf("%s", body)
 	}
+	if err := r.stop(); err != nil { // all has been printed then
+		t.Error(err)
+	}
 	if lines := strings.Join(r.lines(), "\n"); !strings.Contains(lines, "--lift-caps") || !strings.Contains(lines, "--lab") {
 		t.Errorf("printed %s", lines)
 	}
