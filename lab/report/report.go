@@ -31,6 +31,9 @@ import (
 // MaxStealPct is how much stolen time a run may have; with more, what it shows is the host's doing.
 const MaxStealPct = 1
 
+// maxInputLateMs is from when on the load generator's own lateness (p99) is worth a word: its nap is 1 ms, a scheduler's tick 4.
+const maxInputLateMs = 10
+
 // Number is a figure. In JSON it is rounded to four decimals, and what is no number is 0.
 type Number float64
 
@@ -353,6 +356,9 @@ func (r *Report) Print(w io.Writer) {
 	p.quantiles("input echo ms", r.Inputs.EchoMs)
 	if v := r.Server; v != nil {
 		p.quantiles("server GC pause ms", v.GCPauseMs)
+	}
+	if late := r.Inputs.LateMs.P99; late > maxInputLateMs {
+		fmt.Fprintf(w, "\nNOTE: the bots sent their inputs up to %s ms late (p99): they got too little of this machine, and what clients saw is partly their own doing\n", short(late))
 	}
 	if r.Void != "" {
 		fmt.Fprintf(w, "\nVOID: %s; repeat the run\n", r.Void)

@@ -90,6 +90,7 @@ func TestGolden(t *testing.T) {
 
 	// A server elsewhere that tells nothing, on a machine whose time was stolen.
 	m.Window, m.Process, m.Stats, m.Pause, m.StealPct = nil, nil, nil, nil, 3.25
+	m.Bots.Late = durations(20 * time.Millisecond)
 	m.Bots.FirstError, m.Bots.DecodeErrors = "bot 3: a state packet: short", 1
 	r = New(m)
 	table.Reset()
