@@ -38,7 +38,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The server's deadlines were for requests.
 	_ = nc.SetDeadline(time.Time{})
-	_ = nc.SetWriteDeadline(time.Now().Add(h.WriteTimeout))
+	_ = nc.SetWriteDeadline(time.Now().Add(min(h.WriteTimeout, handshakeTimeout)))
 	answer := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
 		acceptKey(r.Header.Get("Sec-WebSocket-Key")) + "\r\n\r\n"
 	if _, err := nc.Write([]byte(answer)); err != nil {

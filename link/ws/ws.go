@@ -56,7 +56,8 @@ type Options struct {
 	// IdleTimeout is how long a connection may send no byte, not even a pong, before it is closed with ErrIdle. It must be
 	// longer than PingEvery. Default 60 s.
 	IdleTimeout time.Duration
-	// WriteTimeout is how long waiting bytes may make no progress before the link is given up with ErrStalled. Default 10 s.
+	// WriteTimeout is how long waiting bytes may make no progress before the link is given up with ErrStalled. Default 40 s:
+	// longer than the engine's StallAfter, which judges a client that still sends by the age of its acks and says so.
 	WriteTimeout time.Duration
 	// CloseTimeout is how long a closing link goes on writing what was queued. Then it waits at most as long again, and at
 	// most a second, for the peer's close frame. Default drumline.CloseTimeout.
@@ -66,7 +67,7 @@ type Options struct {
 	// kernel hides megabytes of old states in front of a slow client. Default 16 KiB; -1: the system's.
 	NotSentLowat int
 	// UserTimeout is how long sent bytes may stay unacknowledged, or a peer's window shut, before the kernel gives up
-	// (TCP_USER_TIMEOUT, Linux). Default 30 s; -1: the system's.
+	// (TCP_USER_TIMEOUT, Linux). Default 45 s; -1: the system's.
 	UserTimeout time.Duration
 
 	// Refused, if set, is called for each request that is refused for its origin. Handler sets it to Server.Refused. It is
@@ -78,10 +79,11 @@ const (
 	defaultReadLimit    = 8 << 10
 	defaultPingEvery    = 15 * time.Second
 	defaultIdleTimeout  = 60 * time.Second
-	defaultWriteTimeout = 10 * time.Second
+	defaultWriteTimeout = 40 * time.Second
 	defaultNotSentLowat = 16 << 10
-	defaultUserTimeout  = 30 * time.Second
+	defaultUserTimeout  = 45 * time.Second
 	keepAlive           = 15 * time.Second
+	handshakeTimeout    = 10 * time.Second
 
 	minReadLimit = 128
 	maxReadLimit = 64 << 20
