@@ -359,6 +359,28 @@ type brokenFS struct{}
 
 func (brokenFS) Open(string) (fs.File, error) { return nil, errors.New("disk on fire") }
 
+func FuzzPath(f *testing.F) {
+	for _, p := range []string{"/", "/w/dots/", "/w/dots/static/a.txt", "/w/dots/static/../secret.txt", "/assets/", "//", "/w//", "/w/dots/static//a.txt", "/w/../x"} {
+		f.Add(p)
+	}
+	s, err := New(Options{Logger: quiet, Worlds: []World{{Name: "dots", FS: sample()}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.URL.Path = p
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if strings.Contains(w.Body.String(), "not served") {
+			t.Errorf("%q serves what is not public", p)
+		}
+		if w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%q: no CSP", p)
+		}
+	})
+}
+
 func TestTakesGzip(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"": false, "gzip": true, "br": false, "br, gzip": true, "gzip;q=0": false, "gzip; q=0.5": true, "*": true, "GZIP": true, "*;q=0": false, "gzip;q=x": true,

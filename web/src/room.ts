@@ -52,6 +52,8 @@ export interface JoinOptions {
   url?: string;
   /** Come back to the seat that this tab had before a reload. Default true. */
   resume?: boolean;
+  /** Ask for a hash in each packet and count mismatches; only laboratory servers grant it. */
+  verify?: boolean;
   /** For tests. */
   env?: Env;
 }
@@ -433,6 +435,7 @@ export class Room<S extends Shape = AnyShape> {
     const room = this.token !== "" ? this.savedRoom : this.options.room;
     if (room) h.room = room;
     if (this.options.name) h.name = this.options.name;
+    if (this.options.verify) h.verify = true;
     if (this.token !== "") {
       h.token = this.token;
       h.cursors = this.cursors();

@@ -266,7 +266,7 @@ export class Timeline {
     const m = e.$kind.motion;
     let leap = 0;
     for (let i = 0; i < n; i++) {
-      const v = numbers[i]!;
+      const v = m.mode[i] === ANGLE ? turn(numbers[i]!) : numbers[i]!;
       if (!replace && prev >= 0 && m.mode[i] === LINEAR && Math.abs(v - e.$samples[prev * n + i]!) > m.leap[i]!) leap |= m.group[i]!;
       e.$samples[at + i] = v;
     }

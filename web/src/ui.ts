@@ -237,5 +237,5 @@ function set(e: HTMLElement, text: string): void {
 }
 
 function seconds(ms: number): string {
-  return `${Math.max(1, Math.ceil(ms / 1000))} s.`;
+  return `${Math.max(1, Math.ceil(ms / 1000))}\u00a0s.`;
 }

@@ -74,6 +74,21 @@ test("malformed state packets are refused", () => {
   assert.throws(() => parse(other), packet.PacketError);
 });
 
+test("random bytes are refused or read, nothing else", () => {
+  let seed = 99;
+  const rand = (n: number): number => ((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) >>> 8) % n;
+  for (let i = 0; i < 20_000; i++) {
+    const b = new Uint8Array(rand(60));
+    for (let k = 0; k < b.length; k++) b[k] = rand(256);
+    if (b.length > 1) b.set([packet.KIND_STATE, rand(8)]);
+    try {
+      for (const [feed, body] of parse(b).sections) assert.ok(feed < 256 && body.length <= b.length);
+    } catch (e) {
+      assert.ok(e instanceof packet.PacketError, `[${b}]: ${e}`);
+    }
+  }
+});
+
 test("ticks are completed to the nearest", () => {
   for (const tick of [0, 1, 65535, 65536, 65537, 1e6, 2 ** 31]) {
     for (const step of [-32768, -1, 0, 1, 32767]) {
