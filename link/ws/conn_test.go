@@ -514,8 +514,8 @@ func TestStalled(t *testing.T) {
 			t.Errorf("ready with %d bytes queued", l.Queued())
 		}
 		err := ended(rec)
-		if took := time.Since(start); !errors.Is(err, ErrStalled) || took != 10*time.Second {
-			t.Errorf("Closed(%v) after %v, want ErrStalled after 10s", err, took)
+		if took := time.Since(start); !errors.Is(err, ErrStalled) || took != defaultWriteTimeout {
+			t.Errorf("Closed(%v) after %v, want ErrStalled after %v", err, took, defaultWriteTimeout)
 		}
 		_ = peer.Close()
 	})
