@@ -123,46 +123,58 @@ func TestUnorderedEqualsServerAtEveryPacket(t *testing.T) {
 		for _, loss := range []int{0, 5, 40} {
 			for seed := range uint64(2) {
 				t.Run(fmt.Sprintf("limit=%d/loss=%d/seed=%d", limit, loss, seed), func(t *testing.T) {
-					g := newRig(t, seed)
-					var clients []*lossy
-					for range 15 {
-						g.spawn()
-					}
-					now := 0
-					for range 250 {
-						g.step(2)
-						if len(clients) < 2 && g.rnd.IntN(20) == 0 {
-							c := &lossy{client: join(t, g, len(clients), feed.Unordered)}
-							c.seq = 65500 // soon wraps
-							clients = append(clients, c)
-						}
-						fr := g.f.capture(g.tick)
-						for _, c := range clients {
-							c.run(t, g, now, fr, limit, loss)
-						}
-						fr.Release()
-						now++
-					}
-					// The world stands still: everybody ends up with it, and then nothing is sent any more.
-					fr := g.f.capture(g.tick)
-					for range 400 {
-						for _, c := range clients {
-							c.run(t, g, now, fr, limit, loss)
-						}
-						now++
-					}
-					for _, c := range clients {
-						sameView(t, "at rest", c.d, fr, c.seat)
-						c.inOrder(t, g)
-						if len(c.bangs) == 0 || c.mine == 0 {
-							t.Error("no events came")
-						}
-						if c.st.Dirty(fr) || c.st.Hash() != c.d.Hash() {
-							t.Error("still dirty, or hashes differ")
-						}
-					}
+					unordered(t, limit, loss, seed, 250)
 				})
 			}
+		}
+	}
+}
+
+// unordered drives a world under clients on lossy links, then lets it stand still.
+func unordered(t *testing.T, limit, loss int, seed uint64, steps int) {
+	g := newRig(t, seed)
+	var clients []*lossy
+	for range 15 {
+		g.spawn()
+	}
+	now := 0
+	for range steps {
+		g.step(2)
+		if len(clients) < 2 && g.rnd.IntN(20) == 0 {
+			c := &lossy{client: join(t, g, len(clients), feed.Unordered)}
+			c.seq = 65500 // soon wraps
+			clients = append(clients, c)
+		}
+		fr := g.f.capture(g.tick)
+		for _, c := range clients {
+			c.run(t, g, now, fr, limit, loss)
+		}
+		fr.Release()
+		now++
+	}
+	// The world stands still: everybody ends up with it, and then nothing is sent any more.
+	fr := g.f.capture(g.tick)
+	for dirty := true; dirty; now++ {
+		if now > 20*steps {
+			t.Fatal("does not come to rest")
+		}
+		dirty = false
+		for _, c := range clients {
+			c.run(t, g, now, fr, limit, loss)
+			dirty = dirty || c.st.Dirty(fr)
+		}
+	}
+	for _, c := range clients {
+		sameView(t, "at rest", c.d, fr, c.seat)
+		c.inOrder(t, g)
+		if missed := g.f.Stats().EventsMissed; missed > 0 && limit == 1<<16 {
+			t.Errorf("%d events missed", missed)
+		}
+		if len(c.bangs) == 0 || c.mine == 0 {
+			t.Error("no events came")
+		}
+		if c.st.Dirty(fr) || c.st.Hash() != c.d.Hash() {
+			t.Error("still dirty, or hashes differ")
 		}
 	}
 }

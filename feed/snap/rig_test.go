@@ -232,7 +232,7 @@ func (c *client) listen(t testing.TB) {
 	typ := c.d.EventType("bang")
 	c.d.OnEvent = func(e Event) {
 		if e.ID <= c.last {
-			t.Fatalf("event %d after %d", e.ID, c.last)
+			t.Errorf("event %d after %d", e.ID, c.last)
 		}
 		c.last = e.ID
 		if e.Type != typ {
@@ -240,7 +240,7 @@ func (c *client) listen(t testing.TB) {
 		}
 		if n := uint32(e.Int(0)); n>>31 == 1 {
 			if int(n&^(1<<31)) != c.seat {
-				t.Fatalf("seat %d got an event for seat %d", c.seat, n&^(1<<31))
+				t.Errorf("seat %d got an event for seat %d", c.seat, n&^(1<<31))
 			}
 			c.mine++
 		} else {
@@ -267,11 +267,12 @@ func (c *client) send(t testing.TB, fr *frame, limit int) ([]byte, feed.Written)
 	return b, w
 }
 
-// inOrder checks that the client has had every bang from the first it got to the newest emitted.
+// inOrder checks that the client has had every bang from the first it got to the newest emitted, but for those that its world counts as
+// missed.
 func (c *client) inOrder(t testing.TB, g *rig) {
 	t.Helper()
 	for i, n := range c.bangs {
-		if i > 0 && n != c.bangs[i-1]+1 {
+		if i > 0 && n != c.bangs[i-1]+1 && (n <= c.bangs[i-1] || g.f != nil && g.f.Stats().EventsMissed == 0) {
 			t.Fatalf("seat %d: bang %d after %d", c.seat, n, c.bangs[i-1])
 		}
 	}

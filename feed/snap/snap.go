@@ -188,7 +188,7 @@ type Stats struct {
 	TextsCut      uint64 // texts that were too long or no UTF-8, each time one was changed to such a value or emitted
 	Full          uint64 // spawns refused because all ids were taken
 	EventsDropped uint64 // events that left the full log, whether or not somebody still wanted them
-	EventsMissed  uint64 // events that some seat missed because they had left the log, counted per seat
+	EventsMissed  uint64 // events that had left the log before some seat got them, per seat, those for other seats included
 	// Fields says which fields Clamped and TextsCut are about, by "type.field".
 	Fields map[string]uint64
 }

@@ -466,9 +466,6 @@ func putTexts(w *wire.Writer, y *layout, texts []string) {
 	}
 }
 
-// slot writes the distance to a slot.
-func (p *packet) slot(i int) { p.w.Uvarint(uint64(i-p.prev) & (slotWrap - 1)) }
-
 func (p *packet) leaves() {
 	s, w := p.s, &p.w
 	p.prev = 0
@@ -481,7 +478,7 @@ func (p *packet) leaves() {
 			rc := &s.recs[i]
 			m := w.Mark()
 			w.Bool(true)
-			p.slot(i)
+			w.Uvarint(uint64(i-p.prev) & (slotWrap - 1))
 			if w.BitLen() > p.lim {
 				w.Rewind(m)
 				p.out.More = true
@@ -558,9 +555,13 @@ func (p *packet) entity(i int, e *seen) bool {
 	enter := e.fresh || !rc.known
 	withTexts := y.texts > 0 && (enter || !e.tsame || !rc.textOK)
 	m := w.Mark()
-	w.Bool(true)
-	p.slot(i)
-	w.Bool(enter)
+	if gap := uint32(i-p.prev) & (slotWrap - 1); gap < 0x80 && !enter {
+		w.Bits(gap<<1|1, 10) // the common case of the following in one go
+	} else {
+		w.Bool(true)
+		w.Uvarint(uint64(gap))
+		w.Bool(enter)
+	}
 	if enter {
 		w.Bits(uint32(e.v.id.gen()), 16)
 		w.Bits(uint32(e.v.typ), s.typeBits)
@@ -603,7 +604,9 @@ func (p *packet) entity(i int, e *seen) bool {
 	if !e.same {
 		rc.ok, rc.since = false, p.r
 		sv := s.sv[i*s.f.stride:][:y.cols]
-		clear(sv[copy(sv, e.row):])
+		if n := copy(sv, e.row); n < len(sv) {
+			clear(sv[n:])
+		}
 	}
 	it := item{slot: uint16(i), enter: enter, texts: withTexts, v: e.v, val: len(p.fl.vals), text: len(p.fl.txts)}
 	p.fl.vals = append(p.fl.vals, e.row...)
@@ -671,7 +674,9 @@ func (s *stream) Delivered(r feed.Receipt) {
 			cols, texts = y.cols, y.texts
 		}
 		bv := s.bv[i*s.f.stride:][:y.cols]
-		clear(bv[copy(bv, fl.vals[it.val:][:cols]):])
+		if n := copy(bv, fl.vals[it.val:][:cols]); n < len(bv) {
+			clear(bv[n:])
+		}
 		rc.known = rc.known || it.enter && fl.r >= rc.enterSince
 		if it.texts {
 			bt := s.bt[i*s.f.tride:][:y.texts]
