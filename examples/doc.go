@@ -1,0 +1,2 @@
+// Package examples holds whole programs that use drumline; see dots.
+package examples
