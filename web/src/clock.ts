@@ -150,7 +150,8 @@ export class InputClock {
   constructor(arrivals: Arrivals, rttMs: number, batch: number) {
     this.arrivals = arrivals;
     this.goal = batch + 1;
-    this.lead = arrivals.tickMs === 0 ? 0 : rttMs / arrivals.tickMs + this.goal;
+    // A join may have waited for its room to open. Too little is made good with the first margin, too much only slowly.
+    this.lead = arrivals.tickMs === 0 ? 0 : Math.min(rttMs, 100) / arrivals.tickMs + this.goal;
   }
 
   /** The step that an input given at local time now is for; 0 in rooms without a beat: the next one. */
@@ -169,8 +170,9 @@ export class InputClock {
       return;
     }
     this.least = Math.min(this.least, steps);
-    if (++this.seen < 40) return;
-    if (this.least > this.goal + 1) this.change((this.goal - this.least) / 2, sent);
+    if (++this.seen < 25) return;
+    const over = this.least - this.goal;
+    if (over > 1) this.change(over > 6 ? 3 - over : -over / 2, sent);
     this.seen = 0;
     this.least = Infinity;
   }

@@ -105,9 +105,9 @@ test("a room without a beat shows the newest", () => {
 });
 
 test("the lead settles where inputs come in time, whatever the distance", () => {
-  for (const [down, up] of [[5, 5], [40, 40], [20, 150]] as const) {
+  for (const [down, up, rtt] of [[5, 5, 10], [40, 40, 80], [20, 150, 170], [5, 5, 2000], [100, 200, 0]] as const) {
     const arrivals = new Arrivals(TICK);
-    const clock = new InputClock(arrivals, down + up, 3);
+    const clock = new InputClock(arrivals, rtt, 3);
     let label = 0;
     const flying: { at: number; label: number }[] = [];
     let acked = -1;
@@ -121,6 +121,7 @@ test("the lead settles where inputs come in time, whatever the distance", () => 
         margin = f.label - Math.floor(step);
         if (now > 5000 && margin < 2) late++;
       }
+      if (now === 4000) assert.ok(margin >= 1 && margin <= 10, `${down}/${up} ms: margin ${margin} after 4 s`);
       if (now % 50 === 0) {
         // The packet that leaves now comes `down` later with what the server knows now.
         const tick = Math.floor(step);
