@@ -1,4 +1,4 @@
-package examples
+package main
 
 import (
 	"os"
@@ -9,17 +9,17 @@ import (
 
 // A game of somebody else's is a module of its own: the files of dots, one require line, and nothing of this repository beside
 // it. It must build there as the README says.
-func TestDotsAsAModuleOfItsOwn(t *testing.T) {
-	root, err := filepath.Abs("..")
+func TestAsAModuleOfItsOwn(t *testing.T) {
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "web"), os.DirFS("dots/web")); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "web"), os.DirFS("web")); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, "dots/main.go", filepath.Join(dir, "main.go"))
-	copyFile(t, "../go.sum", filepath.Join(dir, "go.sum"))
+	copyFile(t, "main.go", filepath.Join(dir, "main.go"))
+	copyFile(t, "../../go.sum", filepath.Join(dir, "go.sum"))
 	bin := filepath.Join(dir, "mygame.exe")
 	for _, args := range [][]string{
 		{"mod", "init", "example.com/mygame"},

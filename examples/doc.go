@@ -1,2 +1,0 @@
-// Package examples holds whole programs that use drumline; see dots.
-package examples
