@@ -1,12 +1,13 @@
 package drumline
 
 import (
+	"container/list"
 	"net/netip"
 	"sync"
 	"time"
 )
 
-// Admission, in this order, each refusal with its own reason: pending links and draining (Accept); protocol version (the
+// Admission, in this order, each refusal with its own reason: draining and silent links (Accept); protocol version (the
 // hello); joins from one address; the world and room names; the token, if there is one; the server's and the world's caps; the
 // room's seats; at last the world's own Join.
 
@@ -132,4 +133,38 @@ func addressKey(a netip.Addr) netip.Prefix {
 		return netip.Prefix{} // a transport without addresses: all share one bucket
 	}
 	return p
+}
+
+// silentLinks are the links that have not said hello yet, the longest silent first. Whoever means it says hello within a round
+// trip, so when there are too many it is the longest silent that has to go, and a crowd of them shuts nobody out.
+type silentLinks struct {
+	mu    sync.Mutex
+	order list.List // of *Conn
+	at    map[*Conn]*list.Element
+}
+
+// add takes c in and returns the link that has to go, if there are more than most.
+func (l *silentLinks) add(c *Conn, most int) *Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == nil {
+		l.at = make(map[*Conn]*list.Element)
+	}
+	l.at[c] = l.order.PushBack(c)
+	if len(l.at) <= most {
+		return nil
+	}
+	oldest := l.order.Front()
+	l.order.Remove(oldest)
+	delete(l.at, oldest.Value.(*Conn))
+	return oldest.Value.(*Conn)
+}
+
+func (l *silentLinks) remove(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.at[c]; e != nil {
+		l.order.Remove(e)
+		delete(l.at, c)
+	}
 }

@@ -50,13 +50,11 @@ func (s *Server) Accept(l Link, p Peer) *Conn {
 	c := &Conn{srv: s, link: l, peer: p}
 	c.bucket.fill(2 * float64(s.opt.MessagesPerSec))
 	s.remember(c)
-	pending := s.pending.Add(1)
 	c.timer = time.AfterFunc(s.opt.HelloTimeout, func() { c.refuse(&Refusal{Reason: ReasonSilent}) })
-	switch {
-	case s.draining.Load():
+	if s.draining.Load() {
 		c.refuse(&Refusal{Reason: ReasonDraining})
-	case pending > int64(s.opt.MaxPending) && !s.opt.LiftCaps:
-		c.refuse(&Refusal{Reason: ReasonServerFull, RetryAfter: time.Second})
+	} else if silent := s.silent.add(c, s.opt.MaxPending); silent != nil {
+		silent.refuse(&Refusal{Reason: ReasonSilent})
 	}
 	return c
 }
@@ -82,6 +80,8 @@ func (c *Conn) Receive(msg []byte) {
 			return
 		}
 		c.hello = true
+		c.timer.Stop()
+		c.srv.silent.remove(c)
 		c.receiveHello(msg[1:])
 		return
 	}
@@ -213,13 +213,13 @@ func (c *Conn) Closed(err error) {
 		why = ReasonLinkLost // a closed tab, a reload: the seat waits
 	}
 	if c.phase.CompareAndSwap(linkPending, linkEnded) {
-		s.pending.Add(-1)
 		if c.why.Load() == 0 {
 			s.Refused(c.peer, why)
 		}
 	} else {
 		s.counters.closed[why].Add(1)
 	}
+	s.silent.remove(c)
 	s.forget(c)
 	if seat := c.seat.Load(); seat != nil {
 		seat.room.post(func() { seat.room.linkEnded(seat, c, why) })

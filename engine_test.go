@@ -240,6 +240,34 @@ func TestResume(t *testing.T) {
 	})
 }
 
+// A thousand links that say nothing keep nobody out.
+func TestSilentCrowd(t *testing.T) {
+	bubble(t, Spec{Hz: 60}, Options{MaxPending: 100}, nil, func(ts *testServer) {
+		good := ts.join("r")
+		defer keepAcking(good)()
+		for range 1000 {
+			ts.connect(feed.Ordered)
+		}
+		late := ts.join("r")
+		defer keepAcking(late)()
+		pause(time.Second)
+		if _, ok := message[Welcome](late, KindWelcome); !ok {
+			t.Error("a player was kept out")
+		}
+		st := ts.Stats()
+		if st.Refused["silent"] != 901 && st.Refused["silent"] != 900 || st.Links > 103 {
+			t.Errorf("%d refused, %d links", st.Refused["silent"], st.Links)
+		}
+		pause(6 * time.Second)
+		if st := ts.Stats(); st.Refused["silent"] != 1000 || st.Links != 2 || len(ts.silent.at) != 0 {
+			t.Errorf("at last %d refused, %d links", st.Refused["silent"], st.Links)
+		}
+		if n := len(good.packets(t)); n < 138 {
+			t.Errorf("the player who was there got %d packets", n)
+		}
+	})
+}
+
 func TestLeave(t *testing.T) {
 	bubble(t, Spec{Hz: 60, LingerEmpty: 3 * time.Second}, Options{}, nil, func(ts *testServer) {
 		l := ts.join("r")

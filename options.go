@@ -14,11 +14,12 @@ type Options struct {
 
 	// MaxPlayers is the number of seats that may be taken at once. Default 2000.
 	MaxPlayers int
-	// MaxPending is the number of links that may be open without a seat. Default 512.
+	// MaxPending is the number of links that may be open without a hello; with more, the one that has been silent for the
+	// longest is closed with ReasonSilent. Default 512.
 	MaxPending int
 	// JoinsPerSec is how many joins a second one address (an IPv6 /64) gets, with a burst of five times as many. Default 5.
 	JoinsPerSec int
-	// LiftCaps lifts MaxPlayers, MaxPending, JoinsPerSec and Spec.Rooms: for load tests. It is never implied by an address.
+	// LiftCaps lifts MaxPlayers, JoinsPerSec and Spec.Rooms: for load tests. It is never implied by an address.
 	LiftCaps bool
 	// Lab grants Hello.Verify and the measuring endpoints' extras. Not for production.
 	Lab bool

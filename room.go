@@ -542,8 +542,6 @@ func (r *Room) letIn(s *Seat, c *Conn, cursors []uint64, fresh bool) bool {
 	if !c.phase.CompareAndSwap(linkPending, linkJoined) {
 		return false
 	}
-	r.srv.pending.Add(-1)
-	c.timer.Stop()
 	epoch := r.epoch
 	r.welcome(s, c, !fresh)
 	c.seat.Store(s)

@@ -34,7 +34,7 @@ type Server struct {
 	encoding sync.WaitGroup
 	closing  sync.Once
 	draining atomic.Bool
-	pending  atomic.Int64
+	silent   silentLinks
 	joins    joinLimiter
 	counters serverCounters
 	measure  measures
