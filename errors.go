@@ -103,6 +103,9 @@ func (r Reason) Name() string { return reasons[r].name }
 // String is Name.
 func (r Reason) String() string { return reasons[r].name }
 
+// Text says the reason to the player, in a sentence.
+func (r Reason) Text() string { return reasons[r].text }
+
 // Code is the WebSocket close code that goes with the reason.
 func (r Reason) Code() int { return reasons[r].code }
 

@@ -81,8 +81,9 @@ type BeatStats struct {
 	Interval, Lateness, Step                       Quantiles
 }
 
-// Quantiles of a duration, in milliseconds.
+// Quantiles of a duration, in milliseconds if not said otherwise, and its mean.
 type Quantiles struct {
+	Mean float64 `json:"mean"`
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 	P99 float64 `json:"p99"`
@@ -307,7 +308,7 @@ func (r *Room) beatNow() *beat.Beat {
 }
 
 func ms(q beat.Quantiles) Quantiles {
-	return Quantiles{q.P50.Seconds() * 1e3, q.P90.Seconds() * 1e3, q.P99.Seconds() * 1e3, q.Max.Seconds() * 1e3}
+	return Quantiles{q.Mean.Seconds() * 1e3, q.P50.Seconds() * 1e3, q.P90.Seconds() * 1e3, q.P99.Seconds() * 1e3, q.Max.Seconds() * 1e3}
 }
 
 // Window returns what was measured since the last ResetWindow, or the start.
@@ -343,7 +344,22 @@ func (s *Server) Window() Window {
 
 func quantiles(s *hist.Snapshot, unit float64) Quantiles {
 	q := func(p float64) float64 { return s.Quantile(p).Seconds() * unit }
-	return Quantiles{q(0.5), q(0.9), q(0.99), s.Max().Seconds() * unit}
+	return Quantiles{s.Mean().Seconds() * unit, q(0.5), q(0.9), q(0.99), s.Max().Seconds() * unit}
+}
+
+// Distribution returns how many steps of all rooms since the start had a value of at most each of bounds (ascending), how many
+// there were, and their sum. what is "step" (how long a step took), "late" (how late it began) or "interval" (since the one
+// before).
+func (s *Server) Distribution(what string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration) {
+	all := s.beats.TotalHistograms()
+	h := all.Step
+	switch what {
+	case "late":
+		h = all.Late
+	case "interval":
+		h = all.Interval
+	}
+	return h.Cumulative(nil, bounds), h.Count(), h.Sum()
 }
 
 // ResetWindow starts a new measurement window.

@@ -97,12 +97,13 @@ func (r *ring) appendTo(dst []Sample, deadline func(k uint64) time.Duration) []S
 	}
 }
 
-// Quantiles of a few samples, exact (nearest rank).
+// Quantiles of a few samples, exact (nearest rank), and their mean.
 type Quantiles struct {
-	P50 time.Duration `json:"p50"`
-	P90 time.Duration `json:"p90"`
-	P99 time.Duration `json:"p99"`
-	Max time.Duration `json:"max"`
+	Mean time.Duration `json:"mean"`
+	P50  time.Duration `json:"p50"`
+	P90  time.Duration `json:"p90"`
+	P99  time.Duration `json:"p99"`
+	Max  time.Duration `json:"max"`
 }
 
 func quantiles(d []time.Duration) Quantiles {
@@ -111,5 +112,9 @@ func quantiles(d []time.Duration) Quantiles {
 	}
 	slices.Sort(d)
 	rank := func(percent int) time.Duration { return d[(len(d)*percent+99)/100-1] }
-	return Quantiles{P50: rank(50), P90: rank(90), P99: rank(99), Max: d[len(d)-1]}
+	var sum time.Duration
+	for _, x := range d {
+		sum += x
+	}
+	return Quantiles{Mean: sum / time.Duration(len(d)), P50: rank(50), P90: rank(90), P99: rank(99), Max: d[len(d)-1]}
 }

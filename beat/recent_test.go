@@ -93,10 +93,10 @@ func TestQuantiles(t *testing.T) {
 	for i := 1000; i > 0; i-- {
 		d = append(d, time.Duration(i))
 	}
-	if got := quantiles(d); got != (Quantiles{P50: 500, P90: 900, P99: 990, Max: 1000}) {
+	if got := quantiles(d); got != (Quantiles{Mean: 500, P50: 500, P90: 900, P99: 990, Max: 1000}) {
 		t.Errorf("%+v", got)
 	}
-	if got := quantiles([]time.Duration{7}); got != (Quantiles{7, 7, 7, 7}) {
+	if got := quantiles([]time.Duration{7}); got != (Quantiles{7, 7, 7, 7, 7}) {
 		t.Errorf("%+v", got)
 	}
 }

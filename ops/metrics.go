@@ -27,14 +27,6 @@ type metric struct {
 	desc       *prometheus.Desc
 }
 
-// Distributor is implemented by a Source that knows how its rooms' steps were distributed since the start.
-type Distributor interface {
-	// Distribution returns how many of the steps of all rooms had a value of at most each of bounds (ascending), how many
-	// there were, and their sum. what is "step" (the time a step took), "late" (how late it began) or "interval" (since the
-	// one before). Each call's counts are at least those of the call before.
-	Distribution(what string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration)
-}
-
 // Bounds of the histograms. A room at 60 Hz has 16.7 ms for a step, and its intervals should all fall between the bounds around that.
 var (
 	stepBounds = []time.Duration{10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond,
@@ -58,10 +50,13 @@ var (
 	drops = []drumline.Drop{drumline.DropInputLate, drumline.DropInputFuture, drumline.DropInputRepeat, drumline.DropCommand}
 )
 
+// distribution is Source.Distribution.
+type distribution func(what string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration)
+
 // collector turns the server's figures into metrics when it is asked.
 type collector struct {
 	picture func() drumline.Stats
-	dist    Distributor // nil: unknown
+	dist    distribution
 	conns   func() Conns
 	access  *access
 	series  int
@@ -93,7 +88,7 @@ type roomCounts struct {
 	packetsSkipped                                                                  [16]uint64 // by Drop
 }
 
-func newCollector(picture func() drumline.Stats, dist Distributor, conns func() Conns, a *access, series int) *collector {
+func newCollector(picture func() drumline.Stats, dist distribution, conns func() Conns, a *access, series int) *collector {
 	c := &collector{picture: picture, dist: dist, conns: conns, access: a, series: series,
 		shown: map[roomKey]bool{}, last: map[roomKey]roomCounts{}, other: map[string]roomCounts{}}
 	add := func(name, kind, help string, labels ...string) *metric {
@@ -222,11 +217,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.roomsClosed, st.RoomsClosed)
 	count(c.roomErrors, st.RoomErrors)
 	count(c.roomHangs, st.RoomHangs)
-	if c.dist != nil {
-		c.distribution(ch, c.step, "step", stepBounds)
-		c.distribution(ch, c.late, "late", lateBounds)
-		c.distribution(ch, c.interval, "interval", intervalBounds)
-	}
+	c.distribution(ch, c.step, "step", stepBounds)
+	c.distribution(ch, c.late, "late", lateBounds)
+	c.distribution(ch, c.interval, "interval", intervalBounds)
 	perRole := map[string]int{}
 	for _, t := range st.Threads {
 		n := strconv.Itoa(perRole[t.Role])
@@ -253,7 +246,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) distribution(ch chan<- prometheus.Metric, m *metric, what string, bounds []time.Duration) {
-	cumulative, n, sum := c.dist.Distribution(what, bounds)
+	cumulative, n, sum := c.dist(what, bounds)
 	if len(cumulative) != len(bounds) {
 		ch <- prometheus.NewInvalidMetric(m.desc, fmt.Errorf("ops: %d counts for %d bounds", len(cumulative), len(bounds)))
 		return
@@ -372,7 +365,7 @@ func (s *roomSeries) worst(r drumline.RoomStats) {
 	for _, q := range [][2]*drumline.Quantiles{{&s.Beat.Step, &r.Beat.Step}, {&s.Beat.Lateness, &r.Beat.Lateness},
 		{&s.Beat.Interval, &r.Beat.Interval}} {
 		a, b := q[0], q[1]
-		a.P50, a.P90, a.P99, a.Max = max(a.P50, b.P50), max(a.P90, b.P90), max(a.P99, b.P99), max(a.Max, b.Max)
+		a.Mean, a.P50, a.P90, a.P99, a.Max = max(a.Mean, b.Mean), max(a.P50, b.P50), max(a.P90, b.P90), max(a.P99, b.P99), max(a.Max, b.Max)
 	}
 	s.RoundUs, s.EncodeUs, s.Held = max(s.RoundUs, r.RoundUs), max(s.EncodeUs, r.EncodeUs), max(s.Held, r.Held)
 }
@@ -389,6 +382,7 @@ func (c *collector) emitRoom(emit func(*metric, float64, ...string), count func(
 	count(m.dropped, s.dropped, w, r)
 	count(m.stalls, s.stalls, w, r)
 	quantiles := func(m *metric, q drumline.Quantiles) {
+		emit(m, q.Mean/1e3, w, r, "mean")
 		emit(m, q.P50/1e3, w, r, "p50")
 		emit(m, q.P90/1e3, w, r, "p90")
 		emit(m, q.P99/1e3, w, r, "p99")
@@ -409,10 +403,9 @@ func (c *collector) emitRoom(emit func(*metric, float64, ...string), count func(
 }
 
 func (h *handler) metricsHandler() (http.Handler, error) {
-	dist, _ := h.src.(Distributor)
 	reg := prometheus.NewPedanticRegistry()
 	for _, c := range []prometheus.Collector{
-		newCollector(func() drumline.Stats { return h.picture(healthMaxAge) }, dist, h.o.Conns, h.access, h.o.RoomSeries),
+		newCollector(func() drumline.Stats { return h.picture(healthMaxAge) }, h.src.Distribution, h.o.Conns, h.access, h.o.RoomSeries),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		// The scheduler's own delay tells a busy process from a busy room.
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(

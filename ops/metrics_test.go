@@ -209,7 +209,7 @@ func TestOtherNeverFalls(t *testing.T) {
 // Names and units as Prometheus' own linter wants them.
 func TestMetricNames(t *testing.T) {
 	src := newSource()
-	c := newCollector(src.Stats, src, func() Conns { return Conns{} }, newAccess("", nil), 100)
+	c := newCollector(src.Stats, src.Distribution, func() Conns { return Conns{} }, newAccess("", nil), 100)
 	reg := prometheus.NewPedanticRegistry()
 	if err := reg.Register(c); err != nil {
 		t.Fatal(err)

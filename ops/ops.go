@@ -35,6 +35,8 @@ type Source interface {
 	Stats() drumline.Stats
 	Window() drumline.Window
 	ResetWindow()
+	// Distribution is described at drumline.Server. Each call's counts are at least those of the call before.
+	Distribution(what string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration)
 }
 
 // Options set up a Handler. The zero value of each field means its default; wrong values are errors.

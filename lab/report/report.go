@@ -264,7 +264,7 @@ func New(m Measured) *Report {
 	}
 	if p := m.Process; p != nil {
 		r.Server = &Server{CPUCores: Number(p.CPUCores), RSSMiB: Number(max(p.RSSMiB, m.PeakRSSMiB)), PSSMiB: Number(p.PSSMiB),
-			GCPauseMs:  quantiles(drumline.Quantiles(p.GCPauseMs)),
+			GCPauseMs:  Quantiles{Number(p.GCPauseMs.P50), Number(p.GCPauseMs.P90), Number(p.GCPauseMs.P99), Number(p.GCPauseMs.Max)},
 			Goroutines: p.Goroutines}
 	}
 	if m.Stats != nil {
