@@ -33,11 +33,8 @@ func (s *Server) admit(c *Conn, h Hello) *Refusal {
 	if why != nil {
 		return why
 	}
-	refused := func(why *Refusal) {
-		s.hub.unreserve(r)
-		c.refuse(why)
-	}
-	if !r.postLetter(letter{func() { r.join(c, h) }, refused}) {
+	c.room.Store(r)
+	if !r.post(func() { r.join(c, h) }) { // it ended just now
 		s.hub.unreserve(r)
 		return &Refusal{Reason: ReasonRoomClosed, RetryAfter: time.Second}
 	}
@@ -53,7 +50,8 @@ func (s *Server) resume(c *Conn, h Hello) *Refusal {
 	case seat == nil || seat.room.def.spec.Name != h.World:
 		return &Refusal{Reason: ReasonResumeUnknown}
 	}
-	if !seat.room.postLetter(letter{func() { seat.room.resume(seat, c, h) }, c.refuse}) {
+	c.room.Store(seat.room)
+	if !seat.room.post(func() { seat.room.resume(seat, c, h) }) {
 		return &Refusal{Reason: ReasonResumeExpired}
 	}
 	return nil

@@ -25,6 +25,7 @@ type Conn struct {
 	// Written by the reader before the room hears of the link.
 	verify bool
 
+	room    atomic.Pointer[Room] // where it plays or waits to be let in
 	seat    atomic.Pointer[Seat]
 	ack     atomic.Uint64 // newest acked packet <<32 | history; written by the reader
 	lastSeq atomic.Uint32 // of the packets sent; written by the encoder

@@ -3,6 +3,7 @@ package drumline
 import (
 	"encoding/binary"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,6 +172,12 @@ func (e *encoder) run(locked bool) {
 }
 
 func (e *encoder) process(sh *shard) {
+	defer func() {
+		if v := recover(); v != nil { // a feed's bug: it costs its room, not the others
+			sh.outs = nil
+			sh.room.panicked(v, debug.Stack())
+		}
+	}()
 	if e.srv.inline {
 		e.srv.inlineMu.Lock()
 		defer e.srv.inlineMu.Unlock()

@@ -100,7 +100,7 @@ func (h *hub) open(def Definition, name string) *Room {
 	r := newRoom(h.srv, def, name, seed)
 	h.rooms[roomKey{def.spec.Name, name}] = r
 	h.perKind[def.spec.Name]++
-	h.srv.wg.Go(r.start)
+	go r.start() // it ends with the room; Close waits for Room.done
 	return r
 }
 

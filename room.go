@@ -53,13 +53,14 @@ type Room struct {
 	timers    []roomTimer
 	ending    *Refusal // the room closes after this step
 	frames    sync.Pool
-	mailSpare []letter
+	mailSpare []func()
 	zero      time.Duration // when tick 0 was due, were no step ever dropped, on the server's clock
 
 	// Guarded by mu.
-	mu     sync.Mutex
-	mail   []letter
-	closed bool // takes no more mail
+	mu      sync.Mutex
+	mail    []func()
+	closed  bool // takes no more mail
+	running bool // the world is open
 
 	// Guarded by the hub's lock.
 	reserved int
@@ -74,12 +75,6 @@ type Room struct {
 	players   atomic.Int32
 	away      atomic.Int32
 	counters  roomCounters
-}
-
-// letter is something to do on the room's goroutine. If the room ends first, refused is called instead, if it is not nil.
-type letter struct {
-	do      func()
-	refused func(why *Refusal)
 }
 
 type roomTimer struct {
@@ -109,7 +104,15 @@ func newRoom(s *Server, def Definition, name string, seed uint64) *Room {
 func (r *Room) start() {
 	if err := r.openWorld(); err != nil {
 		r.log.Error("the room could not open", "err", err)
-		r.end(&Refusal{Reason: ReasonRoomError}, false)
+		r.srv.counters.roomErrors.Add(1)
+		r.abandon(ReasonRoomError)
+		return
+	}
+	r.mu.Lock()
+	given := r.closed // up, while Open took its time
+	r.running = !given
+	r.mu.Unlock()
+	if given {
 		return
 	}
 	r.srv.counters.roomsOpened.Add(1)
@@ -126,7 +129,7 @@ func (r *Room) start() {
 		Bind: func(b *beat.Beat) { r.beat = b; r.srv.bind(b, r) },
 	})
 	if err != nil { // the group is closed: the server is ending
-		r.end(&Refusal{Reason: ReasonDraining}, false)
+		r.abandon(ReasonDraining)
 	}
 }
 
@@ -219,8 +222,7 @@ func (r *Room) Go(work, done func()) bool {
 	return r.srv.workers.do(func() {
 		defer func() {
 			if v := recover(); v != nil {
-				stack := debug.Stack()
-				r.post(func() { r.panicked(fmt.Sprintf("in Room.Go: %v", v), stack) })
+				r.panicked(fmt.Sprintf("in Room.Go: %v", v), debug.Stack())
 			}
 		}()
 		work()
@@ -261,16 +263,20 @@ func (r *Room) Restore(src []byte) error {
 // Snapshot appends the room's world to dst. It must be called between two steps, as Restore.
 func (r *Room) Snapshot(dst []byte) ([]byte, error) { return r.game.Snapshot(dst) }
 
-// post runs f on the room's goroutine before the next step. It returns false when the room has ended. Any goroutine.
-func (r *Room) post(f func()) bool { return r.postLetter(letter{do: f}) }
+func (r *Room) isRunning() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running
+}
 
-func (r *Room) postLetter(l letter) bool {
+// post runs f on the room's goroutine before the next step. It returns false when the room has ended. Any goroutine.
+func (r *Room) post(f func()) bool {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		return false
 	}
-	r.mail = append(r.mail, l)
+	r.mail = append(r.mail, f)
 	r.mu.Unlock()
 	if r.hz == 0 {
 		r.Wake()
@@ -316,7 +322,7 @@ func (r *Room) step(n uint64, scheduled time.Duration) {
 	}
 	if r.ending != nil {
 		r.beat.Stop()
-		r.end(r.ending, true)
+		r.end(r.ending)
 	}
 }
 
@@ -355,7 +361,7 @@ func (r *Room) loop() {
 			r.capture(now, true)
 		}
 		if r.ending != nil {
-			r.end(r.ending, true)
+			r.end(r.ending)
 			return
 		}
 		timer.Reset(r.nextTimer(now, gap))
@@ -382,9 +388,9 @@ func (r *Room) advance(tick Tick, dt float64) {
 	mail := r.mail
 	r.mail, r.mailSpare = r.mailSpare[:0], nil
 	r.mu.Unlock()
-	for i := range mail {
-		mail[i].do()
-		mail[i] = letter{}
+	for i, f := range mail {
+		f()
+		mail[i] = nil
 		if r.dead.Load() {
 			return
 		}
@@ -457,7 +463,7 @@ func (r *Room) join(c *Conn, h Hello) {
 		c.refuse(&Refusal{Reason: ReasonRoomFull, RetryAfter: time.Second})
 		return
 	}
-	s := &Seat{room: r, id: SeatID(id), name: cleanName(h.Name), token: newToken(), conn: c}
+	s := &Seat{room: r, id: SeatID(id), name: cleanName(h.Name), token: newToken(), conn: c, gone: true}
 	if s.name == "" {
 		s.name = "Player " + strconv.Itoa(id+1)
 	}
@@ -467,6 +473,7 @@ func (r *Room) join(c *Conn, h Hello) {
 		c.refuse(worldRefusal(r, err))
 		return
 	}
+	s.gone = false
 	r.seats[id] = s
 	at, _ := slices.BinarySearchFunc(r.taken, s.id, func(s *Seat, id SeatID) int { return int(s.id) - int(id) })
 	r.taken = slices.Insert(r.taken, at, s)
@@ -607,15 +614,6 @@ func (r *Room) removeSeat(s *Seat, why *Refusal) {
 	if s.gone {
 		return
 	}
-	r.forgetSeat(s, why)
-	r.game.Leave(s)
-	for _, f := range r.feeds {
-		f.Leave(s.id)
-	}
-}
-
-// forgetSeat is removeSeat without the world.
-func (r *Room) forgetSeat(s *Seat, why *Refusal) {
 	s.gone = true
 	sh := r.seatShard(s)
 	if c := s.conn; c != nil {
@@ -638,84 +636,31 @@ func (r *Room) forgetSeat(s *Seat, why *Refusal) {
 	}
 	r.srv.hub.removeToken(s)
 	r.srv.hub.unreserve(r)
+	r.game.Leave(s)
+	for _, f := range r.feeds {
+		f.Leave(s.id)
+	}
 	if f := r.srv.opt.Hooks.Left; f != nil {
 		f(r.def.spec.Name, r.name, s.id, why.Reason)
 	}
 }
 
-// end is the end of a room on its own goroutine. With worldToo each seat leaves the world first; without, the world is not
-// called any more.
-func (r *Room) end(why *Refusal, worldToo bool) {
-	r.mu.Lock()
-	r.closed = true
-	mail := r.mail
-	r.mail = nil
-	r.mu.Unlock()
-	for len(r.taken) > 0 {
-		s := r.taken[len(r.taken)-1]
-		if worldToo {
-			r.removeSeat(s, why)
-		} else {
-			r.forgetSeat(s, why)
-		}
+// end is the end of a room on its own goroutine: each seat leaves the world.
+func (r *Room) end(why *Refusal) {
+	for len(r.taken) > 0 && !r.dead.Load() {
+		r.removeSeat(r.taken[len(r.taken)-1], why)
 	}
-	for _, l := range mail {
-		if l.refused != nil {
-			l.refused(why)
-		}
-	}
-	r.finish(why.Reason)
+	r.finish(why)
 }
 
-func (r *Room) finish(why Reason) {
-	r.srv.hub.remove(r)
-	r.srv.retire(r)
-	if r.beat != nil {
-		r.srv.unbind(r.beat)
-	}
-	if r.game != nil {
-		if f := r.srv.opt.Hooks.RoomClosed; f != nil {
-			f(r.def.spec.Name, r.name, why)
-		}
-	}
-	close(r.done)
-}
-
-// panicked ends a room whose world panicked: this room alone, and without another call to the world.
-func (r *Room) panicked(v any, stack []byte) {
+// abandon is the end of a room whose world must not be called any more: it panicked, hangs, or never opened. Any goroutine; it
+// touches only what any goroutine may, for the room's own may still be inside the world.
+func (r *Room) abandon(why Reason) {
 	if r.dead.Swap(true) {
 		return
-	}
-	r.log.Error("the world panicked; its room is closed", "panic", v, "stack", string(stack))
-	r.srv.counters.roomErrors.Add(1)
-	if r.beat != nil {
-		r.beat.Stop()
-	}
-	r.end(&Refusal{Reason: ReasonRoomError}, false)
-}
-
-// hung gives up a room whose step does not return. It runs on another goroutine than the room's, so it touches only what any
-// goroutine may: links and the hub. The world's goroutine finds the room dead if it ever comes back.
-func (r *Room) hung() {
-	if r.dead.Swap(true) {
-		return
-	}
-	r.log.Error("a step hangs; its room is closed", "hang_after", r.srv.opt.HangAfter)
-	r.srv.counters.roomHangs.Add(1)
-	r.mu.Lock()
-	r.closed = true
-	mail := r.mail
-	r.mail = nil
-	r.mu.Unlock()
-	for _, l := range mail {
-		if l.refused != nil {
-			l.refused(&Refusal{Reason: ReasonRoomHung})
-		}
-	}
-	for _, c := range r.srv.linksOf(r) {
-		c.fail(ReasonRoomHung)
 	}
 	r.srv.hub.dropTokens(r)
+	r.finish(&Refusal{Reason: why})
 	for _, sh := range r.shards {
 		sh.do(func() {
 			for _, o := range sh.outs {
@@ -724,7 +669,42 @@ func (r *Room) hung() {
 			sh.outs = nil
 		})
 	}
-	r.finish(ReasonRoomHung)
+}
+
+// finish takes the room out of everything. Whoever plays in it or waits to be let in is told.
+func (r *Room) finish(why *Refusal) {
+	r.mu.Lock()
+	if r.closed { // it hung while it ended, or the other way round
+		r.mu.Unlock()
+		return
+	}
+	r.closed = true
+	r.mail = nil
+	opened := r.running
+	r.mu.Unlock()
+	for _, c := range r.srv.linksOf(r) {
+		c.end(why)
+	}
+	r.srv.hub.remove(r)
+	r.srv.retire(r)
+	if f := r.srv.opt.Hooks.RoomClosed; f != nil && opened {
+		f(r.def.spec.Name, r.name, why.Reason)
+	}
+	close(r.done)
+}
+
+// panicked ends a room whose world panicked: this room alone.
+func (r *Room) panicked(v any, stack []byte) {
+	r.log.Error("the world panicked; its room is closed", "panic", v, "stack", string(stack))
+	r.srv.counters.roomErrors.Add(1)
+	r.abandon(ReasonRoomError)
+}
+
+// hung gives up a room whose step, or Open, does not return. When it does return, it finds the room dead.
+func (r *Room) hung() {
+	r.log.Error("a step hangs; its room is closed", "hang_after", r.srv.opt.HangAfter)
+	r.srv.counters.roomHangs.Add(1)
+	r.abandon(ReasonRoomHung)
 }
 
 func newToken() string {

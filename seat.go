@@ -25,7 +25,7 @@ type Seat struct {
 	// Owned by the room's goroutine.
 	conn       *Conn // nil: waiting for the player to come back
 	graceUntil time.Duration
-	gone       bool
+	gone       bool // not in the room: refused by the world, or given up
 
 	commands atomic.Int32 // in the room's mailbox
 	flush    atomic.Bool  // FlushNow was called and not yet served

@@ -30,7 +30,7 @@ type Server struct {
 	stopped  chan struct{}
 	started  time.Time
 
-	wg       sync.WaitGroup // rooms opening or without a beat, and the housekeeper
+	wg       sync.WaitGroup // the housekeeper
 	encoding sync.WaitGroup
 	closing  sync.Once
 	draining atomic.Bool
@@ -215,7 +215,7 @@ func (s *Server) linksOf(r *Room) []*Conn {
 	out := s.allLinks()
 	n := 0
 	for _, c := range out {
-		if seat := c.seat.Load(); seat != nil && seat.room == r {
+		if c.room.Load() == r {
 			out[n] = c
 			n++
 		}
@@ -227,12 +227,6 @@ func (s *Server) bind(b *beat.Beat, r *Room) {
 	s.mu.Lock()
 	r.bound = true
 	s.byBeat[b] = r
-	s.mu.Unlock()
-}
-
-func (s *Server) unbind(b *beat.Beat) {
-	s.mu.Lock()
-	delete(s.byBeat, b)
 	s.mu.Unlock()
 }
 
@@ -286,10 +280,15 @@ func (s *Server) Close() {
 		s.hub.closing = true
 		s.hub.mu.Unlock()
 		close(s.stopped)
-		s.beats.Close() // no step runs after this
+		s.beats.Close() // no step runs after this, except one that hangs
 		for _, r := range s.hub.all() {
-			if r.beatNow() != nil && !r.dead.Swap(true) {
-				r.end(&Refusal{Reason: ReasonDraining}, false)
+			if r.hz > 0 || !r.isRunning() {
+				r.abandon(ReasonDraining)
+			}
+			select {
+			case <-r.done:
+			case <-time.After(s.opt.HangAfter):
+				r.hung()
 			}
 		}
 		for _, c := range s.allLinks() {
@@ -303,6 +302,9 @@ func (s *Server) Close() {
 		s.encoding.Wait()
 	})
 }
+
+// openTimeout is how long World.Open may take. Players wait meanwhile.
+const openTimeout = 30 * time.Second
 
 // keepHouse looks once a second after what no room looks after.
 func (s *Server) keepHouse() {
@@ -319,7 +321,8 @@ func (s *Server) keepHouse() {
 			s.joins.prune(now)
 			s.joins.mu.Unlock()
 			for _, r := range s.hub.all() {
-				if since := r.stepSince.Load(); since != 0 && s.clock.Now()-time.Duration(since) > s.opt.HangAfter {
+				since := time.Duration(r.stepSince.Load()) // of rooms without a beat; the others have the group's watchdog
+				if since != 0 && s.clock.Now()-since > s.opt.HangAfter || !r.isRunning() && s.clock.Now()-r.opened > openTimeout {
 					r.hung()
 				}
 			}
@@ -331,6 +334,9 @@ func (s *Server) keepHouse() {
 type workers struct {
 	queue chan func()
 	wg    sync.WaitGroup
+
+	mu     sync.RWMutex // guards closed: nothing is queued after it
+	closed bool
 }
 
 const maxQueuedWork = 1024
@@ -349,12 +355,13 @@ func newWorkers(n int) *workers {
 	return w
 }
 
-func (w *workers) do(f func()) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false // the server has ended
-		}
-	}()
+// do queues f; false: too much waits, or the server has ended.
+func (w *workers) do(f func()) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.closed {
+		return false
+	}
 	select {
 	case w.queue <- f:
 		return true
@@ -364,6 +371,9 @@ func (w *workers) do(f func()) (ok bool) {
 }
 
 func (w *workers) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	close(w.queue)
 	w.wg.Wait()
 }

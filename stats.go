@@ -84,10 +84,10 @@ type BeatStats struct {
 // Quantiles of a duration, in milliseconds if not said otherwise, and its mean.
 type Quantiles struct {
 	Mean float64 `json:"mean"`
-	P50 float64 `json:"p50"`
-	P90 float64 `json:"p90"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
 }
 
 // Window is what was measured over a stretch of time, for load tests. Skipped and Doubled are intervals over 1.5 and under
@@ -158,6 +158,9 @@ func (s *Server) retire(r *Room) {
 	s.mu.Lock()
 	s.retired.add(&r.counters)
 	delete(s.rates.rooms, r)
+	if r.bound {
+		delete(s.byBeat, r.beat)
+	}
 	s.mu.Unlock()
 }
 
