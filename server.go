@@ -39,6 +39,8 @@ type Server struct {
 	counters serverCounters
 	measure  measures
 
+	warned time.Time // owned by the housekeeper
+
 	mu      sync.Mutex // guards what follows
 	links   map[*Conn]struct{}
 	noLinks chan struct{} // closed when the last link has ended while draining
@@ -317,6 +319,7 @@ func (s *Server) keepHouse() {
 		case now := <-t.C:
 			s.updateRates(now)
 			s.hub.forget(now)
+			s.warnFIFO(now)
 			s.joins.mu.Lock()
 			s.joins.prune(now)
 			s.joins.mu.Unlock()
@@ -326,6 +329,24 @@ func (s *Server) keepHouse() {
 					r.hung()
 				}
 			}
+		}
+	}
+}
+
+// fifoLoad is the share of a core from which on a FIFO beat thread does harm: the kernel takes the core away from it for tens of
+// milliseconds, so that normal threads get their part.
+const fifoLoad = 0.7
+
+// warnFIFO logs, once a minute at most, that a FIFO beat thread is too busy.
+func (s *Server) warnFIFO(now time.Time) {
+	if s.opt.Priority != beat.PriorityFIFO || now.Sub(s.warned) < time.Minute {
+		return
+	}
+	for _, t := range s.beats.Stats().Threads {
+		if t.Priority == beat.PriorityFIFO && t.LoadCores > fifoLoad {
+			s.warned = now
+			s.log.Warn("a beat thread under SCHED_FIFO is too busy: use --priority nice, or more beat threads", "load_cores", t.LoadCores, "limit", fifoLoad)
+			return
 		}
 	}
 }
