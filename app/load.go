@@ -77,7 +77,7 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "rooms", into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms, r1, r2 and so on. Without it, as few as have the seats."},
 		{name: "for", into: &c.duration, usage: "Measure for this `TIME`, at most 10m."},
 		{name: "warmup", into: &c.warmup, usage: "Wait this `TIME` after the last join before measuring."},
-		{name: "url", into: &c.url, usage: "Load the server at this `URL`, such as http://127.0.0.1:8080, instead of a server of its own. Only load a machine of which you may. Its limits must be lifted (serve --lift-caps), and --verify needs serve --lab."},
+		{name: "url", into: &c.url, usage: "Load the server at this `URL`, such as http://127.0.0.1:8080, instead of a server of its own. Only load a machine of which you may. The age that clients see is measured across both clocks, so it means something only where they are the same one: on one machine. Its limits must be lifted (serve --lift-caps), and --verify needs serve --lab."},
 		{section: "The bots"},
 		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot, at most 200; 0: none, acks only."},
 		{name: "inputs-per-packet", into: &c.inputsPerPacket, usage: "Put this `NUMBER` of inputs into a message, at most 8. Without it, one for each step between two messages, as a page does."},

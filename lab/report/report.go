@@ -120,8 +120,8 @@ type Beat struct {
 	Step     Quantiles `json:"step_ms"`
 }
 
-// Snapshot is what was sent. Bytes are packets, wire bytes are those on the socket. AgeMs is from the scheduled send slot to the
-// bytes written.
+// Snapshot is what was sent. Bytes are packets; wire bytes are those on the socket, and so are those of total and peak (the
+// busiest second). AgeMs is from the scheduled send slot to the bytes written.
 type Snapshot struct {
 	Hz            int    `json:"hz"`
 	BytesPerS     Number `json:"bytes_per_client_s"`
@@ -142,14 +142,17 @@ type ServerSide struct {
 	Skipped     map[string]uint64 `json:"skipped"`
 }
 
-// Client is what the bots saw, those that pause left out. AgeMs is from the time a packet's tick was due to decoded. A step that
-// a room drops makes all later ticks a period later than a client that had joined before can know, so it stays in AgeMs.
+// Client is what the bots saw, those that pause left out. AgeMs is from the time a packet's tick was due to decoded; both ends must
+// have the same clock. A step that a room drops makes all its later ticks a period later than a client that had joined before can
+// know, so from then on it is in AgeMs.
 type Client struct {
-	GapMs        Quantiles `json:"gap_ms"`
-	AgeMs        Quantiles `json:"age_ms"`
-	DecodeErrors uint64    `json:"decode_errors"`
-	Mismatches   uint64    `json:"mismatches"`
-	Verified     uint64    `json:"verified"`
+	GapMs Quantiles `json:"gap_ms"`
+	AgeMs Quantiles `json:"age_ms"`
+	// AgeNote says why AgeMs is too much; empty: it is not known to be.
+	AgeNote      string `json:"age_note,omitempty"`
+	DecodeErrors uint64 `json:"decode_errors"`
+	Mismatches   uint64 `json:"mismatches"`
+	Verified     uint64 `json:"verified"`
 	// FirstError is an example.
 	FirstError string `json:"first_error,omitempty"`
 }
@@ -248,6 +251,9 @@ func New(m Measured) *Report {
 	if w := m.Window; w != nil {
 		r.Beat = &Beat{Hz: m.Hz, Steps: w.Steps, Skipped: w.Skipped, Doubled: w.Doubled, Dropped: w.Dropped, Stalls: w.Stalls,
 			Interval: quantiles(w.IntervalMs), Late: quantiles(w.LateMs), Step: quantiles(w.StepMs)}
+		if w.Dropped > 0 {
+			r.Client.AgeNote = fmt.Sprintf("dropped steps: %d in all rooms; a client's age counts each one of its room as a period", w.Dropped)
+		}
 		if s := w.For.Seconds(); s > 0 {
 			r.Snapshot.TotalMbitS = Number(float64(w.WireBytesOut) * 8 / 1e6 / s)
 		}
@@ -314,7 +320,7 @@ func (r *Report) Print(w io.Writer) {
 		p.line("beat", "%d Hz, %d steps: skipped %d, doubled %d, dropped %d, stalls %d", t.Hz, t.Steps, t.Skipped, t.Doubled, t.Dropped, t.Stalls)
 	}
 	s := r.Snapshot
-	p.line("snapshot", "%d Hz, %s B/s a client, %s on the wire; %s Mbit/s in all%s", s.Hz, short(s.BytesPerS), short(s.WireBytesPerS), short(s.TotalMbitS), s.peak())
+	p.line("snapshot", "%d Hz, %s B/s a client, %s on the wire; on all wires %s Mbit/s%s", s.Hz, short(s.BytesPerS), short(s.WireBytesPerS), short(s.TotalMbitS), s.peak())
 	if s.ServerSide != nil {
 		p.line("", "%d packets came, %s items held, %d keyframes; skipped: %s", s.Packets, short(s.Held), s.Keyframes, list(s.Skipped))
 	} else {
@@ -359,6 +365,9 @@ func (r *Report) Print(w io.Writer) {
 	}
 	if late := r.Inputs.LateMs.P99; late > maxInputLateMs {
 		fmt.Fprintf(w, "\nNOTE: the bots sent their inputs up to %s ms late (p99): they got too little of this machine, and what clients saw is partly their own doing\n", short(late))
+	}
+	if note := r.Client.AgeNote; note != "" {
+		fmt.Fprintf(w, "\nNOTE: client age: %s\n", note)
 	}
 	if r.Void != "" {
 		fmt.Fprintf(w, "\nVOID: %s; repeat the run\n", r.Void)

@@ -130,6 +130,26 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// After dropped steps what clients call age is not what it was, and the report says so.
+func TestAgeNote(t *testing.T) {
+	for dropped, want := range map[uint64]bool{0: false, 4: true} {
+		m := measured()
+		m.Window.Dropped = dropped
+		r := New(m)
+		var table, js bytes.Buffer
+		r.Print(&table)
+		if err := r.WriteJSON(&js); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(table.String(), "NOTE: client age: dropped steps: 4"); got != want {
+			t.Errorf("%d dropped steps:\n%s", dropped, table.String())
+		}
+		if got := strings.Contains(js.String(), `"age_note": "dropped steps: 4`); got != want {
+			t.Errorf("%d dropped steps:\n%s", dropped, js.String())
+		}
+	}
+}
+
 func TestFiguresOfNothing(t *testing.T) {
 	empty := durations()
 	r := New(Measured{Bots: bots.Figures{Gap: empty, Age: empty, Late: empty, Echo: empty}, Window: &drumline.Window{}, Process: &proc.Figures{}})
