@@ -19,7 +19,7 @@ func (l *nullLink) Ready() bool         { return true }
 func newBenchRoom(b testing.TB, seats int) (*Room, *encoder) {
 	ts := newTestServer(b, Spec{Hz: 60, Seats: max(seats, 1), LingerEmpty: time.Hour}, Options{LiftCaps: true}, nil)
 	b.Cleanup(ts.Close)
-	r := newRoom(ts.Server, ts.opt.Worlds[0], "bench", 1)
+	r := newRoom(ts.Server, ts.opt.Worlds[0], "bench", 1, nil)
 	if err := r.openWorld(); err != nil {
 		b.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func BenchmarkServe(b *testing.B) {
 	r, e := newBenchRoom(b, 16)
 	sh := r.shards[0]
 	b.ReportAllocs()
-	fs := &frameSet{tick: 1, pool: &r.frames, frames: []feed.Frame{&counterFrame{t: 1}}}
+	fs := &frameSet{tick: 1, epoch: 1, pool: &r.frames, frames: []feed.Frame{&counterFrame{t: 1}}}
 	fs.refs.Store(1 << 30)
 	b.ResetTimer()
 	for b.Loop() {
@@ -76,7 +76,7 @@ func TestNoAllocations(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("a step makes %v allocations", n)
 	}
-	fs := &frameSet{tick: 1, pool: &r.frames, frames: []feed.Frame{&counterFrame{t: 1}}}
+	fs := &frameSet{tick: 1, epoch: 1, pool: &r.frames, frames: []feed.Frame{&counterFrame{t: 1}}}
 	fs.refs.Store(1 << 30)
 	st := r.shards[0].outs[0].streams[0].(*counterStream)
 	if n := testing.AllocsPerRun(200, func() {

@@ -180,7 +180,6 @@ func (c *Conn) receiveInput(s *Seat, msg []byte) {
 		return
 	}
 	r := s.room
-	now := r.tickNow.Load()
 	if r.hz == 0 {
 		label = 0 // there is no step to be for
 	}
@@ -189,7 +188,7 @@ func (c *Conn) receiveInput(s *Seat, msg []byte) {
 		if l != 0 {
 			l -= uint32(i)
 		}
-		if d, dropped := s.inbox.put(l, now, msg[inputHeaderBytes+i*size:][:size]); dropped {
+		if d, dropped := s.inbox.put(l, msg[inputHeaderBytes+i*size:][:size]); dropped {
 			r.counters.dropped[d].Add(1)
 		}
 	}
@@ -238,7 +237,7 @@ func (c *Conn) end(r *Refusal) {
 	if !c.why.CompareAndSwap(0, 1+int32(r.Reason)) {
 		return
 	}
-	if c.phase.Load() != linkJoined {
+	if c.phase.Load() == linkPending {
 		c.srv.Refused(c.peer, r.Reason)
 	}
 	g := Goodbye{Reason: r.Reason.Name(), Code: r.Reason.Code(), Text: r.Text, Retry: r.Reason.Retry().String()}

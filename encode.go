@@ -19,6 +19,7 @@ import (
 // frameSet is one send tick of a room: a frame of each feed, shared by the shards that send it.
 type frameSet struct {
 	tick      Tick
+	epoch     uint8
 	scheduled time.Duration // the deadline of the step it was captured after
 	frames    []feed.Frame
 	refs      atomic.Int32
@@ -197,13 +198,14 @@ func (e *encoder) process(sh *shard) {
 		return
 	}
 	start := e.srv.clock.Now()
+	owed := false
 	for _, o := range sh.outs {
-		if o.conn != nil && (!partial || o.seat.flush.Swap(false)) {
-			if !partial {
-				o.seat.flush.Store(false)
-			}
-			e.serve(sh.room, o, fs)
+		if o.conn != nil && (o.seat.flush.Swap(false) || !partial) {
+			owed = e.serve(sh.room, o, fs) || owed
 		}
+	}
+	if owed && sh.room.hz == 0 {
+		sh.room.captureAgain()
 	}
 	fs.release()
 	sh.room.counters.roundNs.Add(uint64(e.srv.clock.Now() - start))
@@ -247,9 +249,11 @@ type outbox struct {
 	seq      uint32        // of the last packet
 	acked    uint32        // newest acked
 	open     uint32        // oldest packet whose receipts are still open (unordered)
+	gaveUp   uint32        // newest packet whose receipts were lost because the ring was full
 	ackWord  uint64
 	sentAt   [sentRing]time.Duration
 	sent     []sentPacket // by seq % sentRing; unordered links only
+	account  feed.Account // since the seat joined
 }
 
 // attach gives the outbox a link. The streams start over: the client holds nothing but its cursors.
@@ -257,7 +261,7 @@ func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 	o.conn, o.epoch = c, epoch
 	o.delivery = c.link.Delivery()
 	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
-	o.open = 1
+	o.open, o.gaveUp = 1, 0
 	o.lastSend = 0
 	if o.delivery == feed.Unordered {
 		o.sent = make([]sentPacket, sentRing)
@@ -274,6 +278,15 @@ func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 	}
 }
 
+// restart gives the outbox another world on the same link: the client holds nothing of it.
+func (o *outbox) restart(epoch uint8) {
+	o.epoch = epoch
+	for _, st := range o.streams {
+		st.Resume(0, o.delivery)
+	}
+	clear(o.sent) // receipts from before are void
+}
+
 func (o *outbox) close() {
 	for _, st := range o.streams {
 		st.Close()
@@ -285,8 +298,13 @@ func (o *outbox) close() {
 func (o *outbox) applyAck() (ack uint32, history uint32) {
 	w := o.conn.ack.Load()
 	ack, history = uint32(w>>32), uint32(w)
-	if int32(ack-o.seq) > 0 { // acks a packet that the link refused after all; nothing sane does
+	if int32(ack-o.seq) > 0 || o.gaveUp != 0 && int32(ack-o.gaveUp) <= 0 {
+		// Acks a packet that the link refused after all, or one that was given up: the echo stays what it was.
 		return uint32(o.ackWord >> 32), uint32(o.ackWord)
+	}
+	if back := ack - o.gaveUp; o.gaveUp != 0 && back <= 32 {
+		history &= 1<<(back-1) - 1 // what was given up is lost to both ends
+		w = uint64(ack)<<32 | uint64(history)
 	}
 	if w == o.ackWord {
 		return ack, history
@@ -294,8 +312,12 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 	o.ackWord = w
 	if int32(ack-o.acked) > 0 {
 		o.acked = ack
-		if o.seq != ack && o.seq-ack < sentRing {
-			o.unacked = o.sentAt[(ack+1)%sentRing]
+		if o.seq != ack {
+			oldest := ack + 1
+			if o.seq-ack >= sentRing {
+				oldest = o.seq - sentRing + 1 // the oldest whose time is still known: it flatters the client a little
+			}
+			o.unacked = o.sentAt[oldest%sentRing]
 		}
 	}
 	if o.delivery == feed.Ordered {
@@ -337,8 +359,12 @@ func (o *outbox) resolve(s uint32, arrived bool) {
 	p.open = 0
 }
 
-// serve builds and sends one packet for one seat, or counts why not.
-func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
+// serve builds and sends one packet for one seat, or counts why not. It reports whether the seat is still owed something of this
+// frame; only rooms without a beat, which may not have another frame soon, want to know.
+func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
+	if fs.epoch != o.epoch {
+		return true // captured before the world was replaced
+	}
 	now := e.srv.clock.Now()
 	c, opt := o.conn, &e.srv.opt
 	ack, history := o.applyAck()
@@ -349,17 +375,17 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 		case age > opt.StallAfter:
 			c.fail(ReasonStalled)
 			o.conn = nil
-			return
+			return false
 		case age > opt.QuietAfter:
 			if now-o.lastSend < quietEvery {
 				r.counters.skipped[SkipQuiet].Add(1)
-				return
+				return true
 			}
 			headerOnly = true
 		case age > opt.SlowAfter:
 			if o.slot%slowEvery != 0 {
 				r.counters.skipped[SkipSlow].Add(1)
-				return
+				return true
 			}
 		}
 	}
@@ -370,26 +396,27 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 			} else if now-o.badSince > backlogAfter {
 				c.fail(ReasonBacklog)
 				o.conn = nil
-				return
+				return false
 			}
 		} else {
 			o.badSince = 0
 		}
 		r.counters.skipped[SkipQueued].Add(1)
-		return
+		return true
 	}
 	o.badSince = 0
 	if !c.link.Ready() {
 		r.counters.skipped[SkipBusy].Add(1)
-		return
+		return true
 	}
 	if r.hz == 0 && o.clean(fs) {
 		r.counters.skipped[SkipClean].Add(1)
-		return
+		return false
 	}
 	if o.delivery == feed.Unordered && o.seq+1-o.open >= sentRing {
-		// The ring of open receipts is full: the oldest is lost for good.
+		// The ring of open receipts is full: the oldest is lost for good, whatever acks may still say.
 		o.resolve(o.open, false)
+		o.gaveUp = o.open
 		o.open++
 	}
 
@@ -425,12 +452,15 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 		}
 		c.lastSeq.Store(o.seq)
 		r.counters.skipped[SkipBusy].Add(1)
-		return
+		return true
 	}
 	o.note(seq, now, &written, wrote)
 	o.tokens -= len(b)
-	if !o.sendReliable(e, r, fs) {
-		return
+	owed = headerOnly
+	if more, ok := o.sendReliable(e, r, fs); !ok {
+		return false
+	} else if more {
+		owed = true
 	}
 
 	m := &e.srv.measure
@@ -445,14 +475,15 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) {
 	for i := range o.streams {
 		if wrote>>i&1 != 0 {
 			o.held[i] = written[i].Held
-			n.events.Add(uint64(written[i].Events))
 			keyframe = keyframe || written[i].Keyframe
 		}
+		owed = owed || written[i].More
 		n.held.Add(uint64(o.held[i]))
 	}
 	if keyframe {
 		n.keyframes.Add(1)
 	}
+	return owed
 }
 
 // clean reports that no stream has anything to say about fs.
@@ -543,12 +574,12 @@ func (o *outbox) hash() (h uint32) {
 	return h
 }
 
-// sendReliable queues what reliable feeds have to say. It returns false when the link was closed for its backlog.
-func (o *outbox) sendReliable(e *encoder, r *Room, fs *frameSet) bool {
+// sendReliable queues what reliable feeds have to say: more says that they have not said all, ok is false when the link was closed
+// for its backlog.
+func (o *outbox) sendReliable(e *encoder, r *Room, fs *frameSet) (more, ok bool) {
 	for i, st := range o.streams {
 		for o.reliable[i] {
-			b := append(e.scratch[:0], KindReliable, byte(i), o.epoch)
-			b = binary.LittleEndian.AppendUint32(b, uint32(fs.tick))
+			b := AppendReliable(e.scratch[:0], ReliableHeader{i, o.epoch, fs.tick})
 			head := len(b)
 			b, w := st.Append(b, fs.frames[i], queuedHigh/4)
 			e.scratch = b
@@ -561,14 +592,18 @@ func (o *outbox) sendReliable(e *encoder, r *Room, fs *frameSet) bool {
 					o.conn.fail(ReasonBacklog)
 				}
 				o.conn = nil
-				return false
+				return false, false
 			}
 			st.Delivered(w.Receipt)
 			r.counters.bytes.Add(uint64(len(b)))
-			if !w.More || o.conn.link.Queued() > queuedHigh {
+			if !w.More {
+				break
+			}
+			if o.conn.link.Queued() > queuedHigh {
+				more = true
 				break
 			}
 		}
 	}
-	return true
+	return more, true
 }

@@ -45,9 +45,9 @@ func FuzzReceive(f *testing.F) {
 			ts = newTestServer(t, Spec{Hz: 0}, Options{LiftCaps: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, nil)
 		}
 		l := ts.connect(feed.Ordered)
-		r := newRoom(ts.Server, ts.opt.Worlds[0], "fuzz", 1)
+		r := newRoom(ts.Server, ts.opt.Worlds[0], "fuzz", 1, nil)
 		if joined {
-			s := &Seat{room: r, inbox: newInbox(r.def.kind.inputs(), 4)}
+			s := &Seat{room: r, inbox: newInbox(r.def.kind.inputs(), 4, 0)}
 			l.conn.hello = true
 			l.conn.seat.Store(s)
 		}

@@ -2,6 +2,7 @@ package drumline
 
 import (
 	"cmp"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -9,7 +10,8 @@ import (
 	"time"
 )
 
-// hub knows the open rooms and whose token is whose. Its lock is never held while a room or link is called.
+// hub knows the open rooms and whose token is whose. Its lock is never held while a room or link is called; Server.mu may be
+// taken inside it.
 type hub struct {
 	srv *Server
 
@@ -57,7 +59,7 @@ func (h *hub) reserve(def Definition, name string) (*Room, *Refusal) {
 		if name == "" {
 			name = h.freeName(world)
 		}
-		r = h.open(def, name)
+		r = h.open(def, name, nil)
 	}
 	if r.reserved >= def.spec.Seats {
 		return nil, &Refusal{Reason: ReasonRoomFull, RetryAfter: 3 * time.Second}
@@ -65,6 +67,22 @@ func (h *hub) reserve(def Definition, name string) (*Room, *Refusal) {
 	r.reserved++
 	h.players++
 	return r, nil
+}
+
+// restore opens a room with a snapshot's world.
+func (h *hub) restore(def Definition, name string, state []byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closing:
+		return ErrClosed
+	case h.rooms[roomKey{def.spec.Name, name}] != nil:
+		return fmt.Errorf("drumline: room %s/%s is open already", def.spec.Name, name)
+	case h.perKind[def.spec.Name] >= def.spec.Rooms && !h.srv.opt.LiftCaps:
+		return fmt.Errorf("drumline: world %s has %d rooms already", def.spec.Name, def.spec.Rooms)
+	}
+	h.open(def, name, state)
+	return nil
 }
 
 // fullest is the open room of a world with the most players and a free seat; nil if there is none.
@@ -89,7 +107,7 @@ func (h *hub) freeName(world string) string {
 }
 
 // open adds a room and starts to open it. mu is held.
-func (h *hub) open(def Definition, name string) *Room {
+func (h *hub) open(def Definition, name string, state []byte) *Room {
 	h.opened++
 	seed := h.srv.opt.Seed
 	if seed != 0 {
@@ -97,9 +115,10 @@ func (h *hub) open(def Definition, name string) *Room {
 	} else {
 		seed = new(maphash.Hash).Sum64() | 1
 	}
-	r := newRoom(h.srv, def, name, seed)
+	r := newRoom(h.srv, def, name, seed, state)
 	h.rooms[roomKey{def.spec.Name, name}] = r
 	h.perKind[def.spec.Name]++
+	h.srv.live(r)
 	go r.start() // it ends with the room; Close waits for Room.done
 	return r
 }
@@ -139,6 +158,12 @@ func (h *hub) remove(r *Room) {
 	h.players -= r.reserved
 	r.reserved = 0
 	h.mu.Unlock()
+}
+
+func (h *hub) find(world, room string) *Room {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rooms[roomKey{world, room}]
 }
 
 func (h *hub) byToken(token string) (s *Seat, expired bool) {
@@ -199,8 +224,11 @@ func (h *hub) all() []*Room {
 		out = append(out, r)
 	}
 	h.mu.Unlock()
-	slices.SortFunc(out, func(a, b *Room) int {
-		return cmp.Or(cmp.Compare(a.def.spec.Name, b.def.spec.Name), cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
-	})
+	slices.SortFunc(out, byName)
 	return out
+}
+
+// byName orders rooms by world and name, numbers as people count.
+func byName(a, b *Room) int {
+	return cmp.Or(cmp.Compare(a.def.spec.Name, b.def.spec.Name), cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
 }

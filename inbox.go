@@ -13,6 +13,7 @@ type inbox struct {
 
 	mu sync.Mutex // guards what follows
 
+	taken  uint32             // the last step that took its input
 	labels [inboxSteps]uint32 // by label % inboxSteps: the newest label stored there; 0: none
 	data   []byte             // inboxSteps × codec.size
 	newest uint32             // newest label received
@@ -29,10 +30,11 @@ type inbox struct {
 	latePressed uint32 // presses that missed their step
 }
 
-func newInbox(c *inputCodec, hold int) *inbox {
+// newInbox makes the inbox of a seat that joins after step now.
+func newInbox(c *inputCodec, hold, now uint32) *inbox {
 	buf := make([]byte, (inboxSteps+2)*c.size)
 	return &inbox{
-		codec: c, hold: uint32(max(hold, 1)), margin: MarginNone,
+		codec: c, hold: max(hold, 1), taken: now, margin: MarginNone,
 		data: buf[:inboxSteps*c.size], next: buf[inboxSteps*c.size : (inboxSteps+1)*c.size], held: buf[(inboxSteps+1)*c.size:],
 	}
 }
@@ -45,10 +47,11 @@ func (b *inbox) reset() {
 	b.mu.Unlock()
 }
 
-// put stores one valid encoded input for step label (0: the next one). now is the last step taken.
-func (b *inbox) put(label, now uint32, raw []byte) (d Drop, dropped bool) {
+// put stores one valid encoded input for step label (0: the next one).
+func (b *inbox) put(label uint32, raw []byte) (d Drop, dropped bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := b.taken // not the room's own count: a step that runs has taken its input already
 	bits := b.codec.bits(raw)
 	if label == 0 {
 		if b.hasNext { // overtaken before a step took it: keep its presses
@@ -80,7 +83,12 @@ func (b *inbox) put(label, now uint32, raw []byte) (d Drop, dropped bool) {
 	}
 	// Its step is over. A press still fires once, in the next step; and the input is the newest we know if no newer came.
 	b.labels[slot] = label
-	b.latePressed |= bits &^ b.usedBits
+	copy(b.data[int(slot)*b.codec.size:], raw)
+	carried := b.usedBits // where the press has fired, or will, by another input
+	if next := (label + 1) % inboxSteps; b.labels[next] == label+1 {
+		carried |= b.codec.bits(b.data[int(next)*b.codec.size:])
+	}
+	b.latePressed |= bits &^ carried
 	if !b.hasHeld || int32(label-b.heldLabel) > 0 {
 		copy(b.held, raw)
 		b.heldLabel, b.heldSince, b.hasHeld = label, now+1, true
@@ -93,6 +101,7 @@ func (b *inbox) put(label, now uint32, raw []byte) (d Drop, dropped bool) {
 func (b *inbox) take(step uint32, dst []byte) (pressed uint32, age int, missing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.taken = step
 	slot := step % inboxSteps
 	switch {
 	case b.labels[slot] == step:

@@ -17,7 +17,7 @@ func newFireInbox(t testing.TB, hold int) *inbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newInbox(c, hold)
+	return newInbox(c, uint32(hold), 0)
 }
 
 func TestInbox(t *testing.T) {
@@ -56,6 +56,9 @@ func TestInbox(t *testing.T) {
 			take{12, 2, true, true, 1, false}, take{13, 2, true, false, 2, false}}},
 		{"late tap: pressed and let go before it came", []any{take{10, 0, false, false, 10, true},
 			drop(p(9, 10, true, 1), DropInputLate), drop(p(10, 10, false, 2), DropInputLate), take{11, 2, false, true, 1, false}, take{12, 2, false, false, 2, false}}},
+		{"late, and the input after it carried the press", []any{p(10, 9, true, 2), take{10, 2, true, true, 0, false}, p(11, 10, false, 3),
+			take{11, 3, false, false, 0, false}, drop(p(9, 11, true, 1), DropInputLate), take{12, 3, false, false, 1, false}}},
+		{"for the step that runs", []any{take{10, 0, false, false, 10, true}, drop(p(10, 10, true, 4), DropInputLate), take{11, 4, true, true, 1, false}}},
 		{"late and older than what is held", []any{p(10, 9, false, 5), take{10, 5, false, false, 0, false},
 			drop(p(9, 10, false, 4), DropInputLate), take{11, 5, false, false, 1, false}}},
 		{"very late", []any{p(100, 99, false, 1), take{100, 1, false, false, 0, false}, drop(p(20, 100, true, 9), DropInputLate), take{101, 1, false, false, 1, false}}},
@@ -73,11 +76,12 @@ func TestInbox(t *testing.T) {
 			for i, op := range c.ops {
 				switch o := op.(type) {
 				case put:
+					b.taken = o.now
 					raw := []byte{0, o.n}
 					if o.fire {
 						raw[0] = 1
 					}
-					if d, dropped := b.put(o.label, o.now, raw); dropped != o.dropped || dropped && d != o.drop {
+					if d, dropped := b.put(o.label, raw); dropped != o.dropped || dropped && d != o.drop {
 						t.Fatalf("op %d %+v: dropped %v (%v)", i, o, dropped, d.Name())
 					}
 				case take:
@@ -129,7 +133,7 @@ func TestInboxRandom(t *testing.T) {
 					in[0] = 1
 				}
 				arrived[m.label] = true
-				b.put(m.label, now, in)
+				b.put(m.label, in)
 			}
 			flight = rest
 			pressed, _, missing := b.take(now+1, raw)

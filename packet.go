@@ -205,6 +205,36 @@ func ParseState(msg []byte, section func(h StateHeader, feed int, body []byte) e
 	return h, nil
 }
 
+// Reliable message, a section of a feed on the reliable lane; it follows the state of its tick:
+//
+//	0  u8  kind   19
+//	1  u8  feed
+//	2  u8  epoch
+//	3  u32 tick
+//	7  body
+const reliableHeaderBytes = 7
+
+// ReliableHeader is the fixed part of a reliable message.
+type ReliableHeader struct {
+	Feed  int
+	Epoch uint8
+	Tick  Tick
+}
+
+// AppendReliable appends the head of a reliable message; the feed's section follows it.
+func AppendReliable(dst []byte, h ReliableHeader) []byte {
+	return binary.LittleEndian.AppendUint32(append(dst, KindReliable, byte(h.Feed), h.Epoch), uint32(h.Tick))
+}
+
+// ParseReliable splits a reliable message. The body is a slice of msg.
+func ParseReliable(msg []byte) (h ReliableHeader, body []byte, err error) {
+	if len(msg) < reliableHeaderBytes || msg[0] != KindReliable {
+		return h, nil, errPacket
+	}
+	h = ReliableHeader{Feed: int(msg[1]), Epoch: msg[2], Tick: Tick(binary.LittleEndian.Uint32(msg[3:]))}
+	return h, msg[reliableHeaderBytes:], nil
+}
+
 // AppendAck appends a client's ack-only message.
 func AppendAck(dst []byte, ack uint16, history uint32) []byte {
 	dst = append(dst, KindAck)

@@ -1,15 +1,12 @@
 package drumline
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	randv2 "math/rand/v2"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,10 +26,12 @@ type Room struct {
 	seed   uint64
 	log    *slog.Logger
 	opened time.Duration
+	state  []byte // a snapshot to open with; nil: a new world
 	pcg    *randv2.PCG
 	rnd    *randv2.Rand
 	beat   *beat.Beat    // nil without a beat
-	wake   chan struct{} // without a beat; capacity 1
+	wake   chan struct{} // without a beat: step soon; capacity 1
+	again  chan struct{} // without a beat: some seat did not get all of the newest frame; capacity 1
 	done   chan struct{} // closed when the room has ended
 
 	// Owned by the room's goroutine.
@@ -66,10 +65,13 @@ type Room struct {
 	reserved int
 
 	// Guarded by the server's lock.
-	bound bool // beat is set
+	bound     bool      // beat is set
+	summary   BeatStats // as of summaryAt
+	summaryAt time.Time
 
 	// Any goroutine.
 	tickNow   atomic.Uint32
+	epochNow  atomic.Uint32
 	stepSince atomic.Int64 // rooms without a beat: clock time at which the running step began; 0: none
 	dead      atomic.Bool  // panicked or hung: the world is not called any more
 	players   atomic.Int32
@@ -82,17 +84,18 @@ type roomTimer struct {
 	f   func()
 }
 
-func newRoom(s *Server, def Definition, name string, seed uint64) *Room {
+func newRoom(s *Server, def Definition, name string, seed uint64, state []byte) *Room {
 	spec := def.spec
 	r := &Room{
-		srv: s, def: def, name: name, hz: spec.Hz, budget: max(spec.BudgetBytes/spec.SendHz, 64), seed: seed,
+		srv: s, def: def, name: name, hz: spec.Hz, budget: max(spec.BudgetBytes/spec.SendHz, 64), seed: seed, state: state,
 		log:    s.log.With("world", spec.Name, "room", name),
-		opened: s.clock.Now(), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		opened: s.clock.Now(), done: make(chan struct{}), wake: make(chan struct{}, 1), again: make(chan struct{}, 1),
 		seats: make([]*Seat, spec.Seats), epoch: 1,
 	}
 	r.pcg = randv2.NewPCG(seed, 0x6472756d6c696e65)
 	r.rnd = randv2.New(r.pcg)
 	r.empty = r.opened
+	r.epochNow.Store(uint32(r.epoch))
 	r.frames.New = func() any { return &frameSet{pool: &r.frames} }
 	for _, e := range s.encoders {
 		r.shards = append(r.shards, &shard{room: r, encoder: e})
@@ -156,7 +159,11 @@ func (r *Room) openWorld() (err error) {
 		}
 		r.infos = append(r.infos, in)
 	}
-	return nil
+	if r.state != nil {
+		err = r.game.Restore(r.state)
+		r.state = nil
+	}
+	return err
 }
 
 // World and Name identify the room: the name is unique in its world. Any goroutine.
@@ -249,12 +256,10 @@ func (r *Room) Restore(src []byte) error {
 	}
 	r.epoch++
 	epoch := r.epoch
+	r.epochNow.Store(uint32(epoch))
 	for _, s := range r.taken {
-		if c := s.conn; c != nil {
-			r.seatShard(s).do(func() {
-				s.out.attach(c, epoch, nil, false)
-			})
-			r.welcome(s, c, true)
+		if s.conn != nil {
+			r.seatShard(s).do(func() { s.out.restart(epoch) })
 		}
 	}
 	return nil
@@ -307,8 +312,12 @@ func (r *Room) step(n uint64, scheduled time.Duration) {
 		r.beat.Stop()
 		return
 	}
-	r.zero = scheduled - time.Duration(n)*time.Second/time.Duration(r.hz)
+	r.zero = scheduled - steps(n, r.hz)
 	r.advance(Tick(n), 1/float64(r.hz))
+	if r.dead.Load() {
+		return
+	}
+	r.tidy(r.srv.clock.Now())
 	if r.dead.Load() { // given up while the world was at work
 		return
 	}
@@ -326,6 +335,12 @@ func (r *Room) step(n uint64, scheduled time.Duration) {
 	}
 }
 
+// steps is the time that n steps take. It does not overflow, as n·time.Second would within months.
+func steps(n uint64, hz int) time.Duration {
+	h := uint64(hz)
+	return time.Duration(n/h)*time.Second + time.Duration(n%h)*time.Second/time.Duration(h)
+}
+
 // loop is the life of a room without a beat.
 func (r *Room) loop() {
 	defer func() {
@@ -337,23 +352,31 @@ func (r *Room) loop() {
 	defer timer.Stop()
 	gap := time.Second / time.Duration(r.def.spec.SendHz)
 	for {
+		step := false
 		select {
 		case <-r.wake:
+			step = true
 		case <-timer.C:
+			step = r.timerDue()
+		case <-r.again:
+			r.owed = true
 		case <-r.srv.stopped:
-			r.ending = &Refusal{Reason: ReasonDraining}
+			r.Close(ReasonDraining)
 		}
 		now := r.srv.clock.Now()
 		r.stepSince.Store(int64(now))
-		r.advance(r.tick+1, 0)
+		if step {
+			r.advance(r.tick+1, 0)
+			r.owed = true
+		}
+		r.tidy(now)
 		r.stepSince.Store(0)
 		if r.dead.Load() {
 			return
 		}
 		// The first change goes out at once, the next ones at the rate.
-		r.owed = true
 		switch {
-		case now-r.lastFrame >= gap:
+		case r.owed && now-r.lastFrame >= gap:
 			r.owed, r.flushing, r.lastFrame = false, false, now
 			r.capture(now, false)
 		case r.flushing:
@@ -365,6 +388,14 @@ func (r *Room) loop() {
 			return
 		}
 		timer.Reset(r.nextTimer(now, gap))
+	}
+}
+
+// captureAgain makes a room without a beat send again, at its rate: a seat was skipped, or did not get all. Any goroutine.
+func (r *Room) captureAgain() {
+	select {
+	case r.again <- struct{}{}:
+	default:
 	}
 }
 
@@ -382,7 +413,12 @@ func (r *Room) nextTimer(now, gap time.Duration) time.Duration {
 	return max(next, 0)
 }
 
-// advance does what comes between two captures: mail, timers, one step, empty seats.
+func (r *Room) timerDue() bool {
+	now := r.srv.clock.Now()
+	return slices.ContainsFunc(r.timers, func(t roomTimer) bool { return t.due <= now })
+}
+
+// advance does the mail, the timers and one step. It stops where the room is given up meanwhile.
 func (r *Room) advance(tick Tick, dt float64) {
 	r.mu.Lock()
 	mail := r.mail
@@ -402,18 +438,20 @@ func (r *Room) advance(tick Tick, dt float64) {
 		if t := r.timers[i]; t.due <= now {
 			r.timers = slices.Delete(r.timers, i, i+1)
 			i--
-			t.f()
+			if t.f(); r.dead.Load() {
+				return
+			}
 		}
 	}
 	r.tick = tick
 	r.game.step(tick, dt, r.taken)
-	if r.dead.Load() {
-		return
-	}
 	r.tickNow.Store(uint32(tick))
+}
 
+// tidy gives up seats whose grace has passed, and closes the room when it has been empty for long enough.
+func (r *Room) tidy(now time.Duration) {
 	if r.waiting > 0 {
-		for i := len(r.taken) - 1; i >= 0; i-- {
+		for i := len(r.taken) - 1; i >= 0 && !r.dead.Load(); i-- {
 			if s := r.taken[i]; s.conn == nil && now >= s.graceUntil {
 				r.removeSeat(s, &Refusal{Reason: ReasonLinkLost})
 			}
@@ -436,7 +474,7 @@ func (r *Room) capture(scheduled time.Duration, partial bool) {
 		return
 	}
 	fs := r.frames.Get().(*frameSet)
-	fs.tick, fs.scheduled = r.tick, scheduled
+	fs.tick, fs.epoch, fs.scheduled = r.tick, r.epoch, scheduled
 	fs.refs.Store(1)
 	for _, f := range r.feeds {
 		fs.frames = append(fs.frames, f.Capture(r.tick))
@@ -447,202 +485,6 @@ func (r *Room) capture(scheduled time.Duration, partial bool) {
 		}
 	}
 	fs.release()
-}
-
-func (r *Room) seatShard(s *Seat) *shard { return r.shards[int(s.id)%len(r.shards)] }
-
-// join takes a new player in. The hub has counted the seat already.
-func (r *Room) join(c *Conn, h Hello) {
-	if c.phase.Load() != linkPending {
-		r.srv.hub.unreserve(r)
-		return
-	}
-	id := slices.Index(r.seats, nil)
-	if id < 0 || r.ending != nil {
-		r.srv.hub.unreserve(r)
-		c.refuse(&Refusal{Reason: ReasonRoomFull, RetryAfter: time.Second})
-		return
-	}
-	s := &Seat{room: r, id: SeatID(id), name: cleanName(h.Name), token: newToken(), conn: c, gone: true}
-	if s.name == "" {
-		s.name = "Player " + strconv.Itoa(id+1)
-	}
-	s.inbox = newInbox(r.def.kind.inputs(), r.holdSteps())
-	if err := r.game.Join(s); err != nil {
-		r.srv.hub.unreserve(r)
-		c.refuse(worldRefusal(r, err))
-		return
-	}
-	s.gone = false
-	r.seats[id] = s
-	at, _ := slices.BinarySearchFunc(r.taken, s.id, func(s *Seat, id SeatID) int { return int(s.id) - int(id) })
-	r.taken = slices.Insert(r.taken, at, s)
-	r.players.Store(int32(len(r.taken)))
-	s.out = &outbox{seat: s}
-	for i, f := range r.feeds {
-		s.out.streams = append(s.out.streams, f.Join(s.id, c.link.Delivery()))
-		s.out.reliable[i] = r.infos[i].Lane == feed.Reliable
-		s.out.weights[i] = max(r.infos[i].Weight, 1)
-	}
-	r.srv.hub.addToken(s)
-	if !r.letIn(s, c, nil, true) { // the link ended while we were at it
-		r.removeSeat(s, &Refusal{Reason: ReasonLinkLost})
-		return
-	}
-	r.srv.counters.joined.Add(1)
-	if f := r.srv.opt.Hooks.Joined; f != nil {
-		f(r.def.spec.Name, r.name, s.id, s.name, false)
-	}
-}
-
-func worldRefusal(r *Room, err error) *Refusal {
-	var ref *Refusal
-	if errors.As(err, &ref) {
-		return ref
-	}
-	r.log.Warn("the world refused a join", "err", err)
-	return &Refusal{Reason: ReasonWorld}
-}
-
-// holdSteps is for how many steps an input is repeated. Without a beat a step takes the newest there is.
-func (r *Room) holdSteps() int {
-	if r.hz == 0 {
-		return 1
-	}
-	return int((r.def.spec.InputHold*time.Duration(r.hz) + time.Second - 1) / time.Second)
-}
-
-// resume gives a seat a new link.
-func (r *Room) resume(s *Seat, c *Conn, h Hello) {
-	if s.gone {
-		c.refuse(&Refusal{Reason: ReasonResumeExpired})
-		return
-	}
-	if c.phase.Load() != linkPending {
-		return
-	}
-	if old := s.conn; old != nil {
-		r.detach(s)
-		old.fail(ReasonReplaced)
-	}
-	s.conn = c
-	r.waiting--
-	r.away.Add(-1)
-	s.inbox.reset()
-	if !r.letIn(s, c, h.Cursors, false) {
-		r.detach(s)
-		return
-	}
-	if w, ok := r.game.world().(Dropper); ok {
-		w.Resume(s)
-	}
-	r.srv.counters.resumed.Add(1)
-	if f := r.srv.opt.Hooks.Joined; f != nil {
-		f(r.def.spec.Name, r.name, s.id, s.name, true)
-	}
-}
-
-// letIn welcomes a link and hands it to the encoder. It returns false if the link has ended.
-func (r *Room) letIn(s *Seat, c *Conn, cursors []uint64, fresh bool) bool {
-	sh := r.seatShard(s)
-	sh.connected.Add(1)
-	if !c.phase.CompareAndSwap(linkPending, linkJoined) {
-		return false
-	}
-	epoch := r.epoch
-	r.welcome(s, c, !fresh)
-	c.seat.Store(s)
-	sh.do(func() {
-		if fresh {
-			sh.outs = append(sh.outs, s.out)
-		}
-		s.out.attach(c, epoch, cursors, fresh)
-	})
-	if r.hz == 0 { // nothing else may ever happen here: show what there is
-		r.FlushNow(s)
-	}
-	return true
-}
-
-func (r *Room) welcome(s *Seat, c *Conn, resumed bool) {
-	spec := r.def.spec
-	w := Welcome{
-		Protocol: ProtocolVersion, World: spec.Name, Room: r.name, Seat: s.id, Name: s.name, Token: s.token, Resumed: resumed,
-		Epoch: r.epoch, Tick: r.tick, Hz: spec.Hz, SendHz: spec.SendHz, GraceMs: int(spec.Grace.Milliseconds()),
-		Ordered: c.link.Delivery() == feed.Ordered, Verify: c.verify, Inputs: r.def.kind.inputs().describe(), Feeds: r.infos,
-	}
-	if r.hz > 0 {
-		w.TickZeroUs = time.Now().Add(r.zero - r.srv.clock.Now()).UnixMicro()
-	}
-	msg, err := AppendJSON(nil, KindWelcome, w)
-	if err != nil {
-		r.log.Error("a feed's schema is not JSON", "err", err)
-		r.Close(ReasonRoomError)
-		return
-	}
-	c.link.Send(msg) // if it fails the link is ending, and Closed follows
-}
-
-// detach takes a seat's link away; the seat waits for its player from now on.
-func (r *Room) detach(s *Seat) {
-	s.conn = nil
-	s.graceUntil = r.srv.clock.Now() + r.def.spec.Grace
-	r.waiting++
-	r.away.Add(1)
-	sh := r.seatShard(s)
-	sh.connected.Add(-1)
-	sh.do(func() { s.out.conn = nil })
-}
-
-// linkEnded is told by a link that has ended.
-func (r *Room) linkEnded(s *Seat, c *Conn, why Reason) {
-	if s.conn != c || s.gone {
-		return // replaced by a newer link, or gone already
-	}
-	r.detach(s)
-	if why == ReasonLeft || why.Retry() == RetryNever {
-		r.removeSeat(s, &Refusal{Reason: why})
-		return
-	}
-	if w, ok := r.game.world().(Dropper); ok {
-		w.Drop(s)
-	}
-}
-
-// removeSeat gives a seat up for good.
-func (r *Room) removeSeat(s *Seat, why *Refusal) {
-	if s.gone {
-		return
-	}
-	s.gone = true
-	sh := r.seatShard(s)
-	if c := s.conn; c != nil {
-		s.conn = nil
-		sh.connected.Add(-1)
-		c.end(why)
-	} else {
-		r.waiting--
-		r.away.Add(-1)
-	}
-	sh.do(func() {
-		sh.outs = slices.DeleteFunc(sh.outs, func(o *outbox) bool { return o == s.out })
-		s.out.close()
-	})
-	r.seats[s.id] = nil
-	r.taken = slices.DeleteFunc(r.taken, func(t *Seat) bool { return t == s })
-	r.players.Store(int32(len(r.taken)))
-	if len(r.taken) == 0 {
-		r.empty = r.srv.clock.Now()
-	}
-	r.srv.hub.removeToken(s)
-	r.srv.hub.unreserve(r)
-	r.game.Leave(s)
-	for _, f := range r.feeds {
-		f.Leave(s.id)
-	}
-	if f := r.srv.opt.Hooks.Left; f != nil {
-		f(r.def.spec.Name, r.name, s.id, why.Reason)
-	}
 }
 
 // end is the end of a room on its own goroutine: each seat leaves the world.
@@ -705,10 +547,4 @@ func (r *Room) hung() {
 	r.log.Error("a step hangs; its room is closed", "hang_after", r.srv.opt.HangAfter)
 	r.srv.counters.roomHangs.Add(1)
 	r.abandon(ReasonRoomHung)
-}
-
-func newToken() string {
-	var b [16]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
 }

@@ -1,11 +1,19 @@
 package drumline
 
 import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/drumline-engine/drumline/feed"
 )
 
 // Seat is one player's place in a room. It outlives its link: a dropped player comes back to the same seat within the grace.
@@ -46,6 +54,214 @@ func (s *Seat) Kick(why *Refusal) {
 		why = Refuse("")
 	}
 	s.room.post(func() { s.room.removeSeat(s, why) })
+}
+
+// A seat's life, on the room's goroutine: join, or resume, then detach when the link ends, and removeSeat at last.
+
+func (r *Room) seatShard(s *Seat) *shard { return r.shards[int(s.id)%len(r.shards)] }
+
+// join takes a new player in. The hub has counted the seat already.
+func (r *Room) join(c *Conn, h Hello) {
+	if c.phase.Load() != linkPending {
+		r.srv.hub.unreserve(r)
+		return
+	}
+	if r.ending != nil {
+		r.srv.hub.unreserve(r)
+		c.refuse(r.ending)
+		return
+	}
+	id := slices.Index(r.seats, nil) // there is one: the hub counts
+	s := &Seat{room: r, id: SeatID(id), name: cleanName(h.Name), token: newToken(), conn: c, gone: true}
+	if s.name == "" {
+		s.name = "Player " + strconv.Itoa(id+1)
+	}
+	s.inbox = newInbox(r.def.kind.inputs(), r.holdSteps(), uint32(r.tick))
+	if err := r.game.Join(s); r.dead.Load() {
+		return // it took too long
+	} else if err != nil {
+		r.srv.hub.unreserve(r)
+		c.refuse(worldRefusal(r, err))
+		return
+	}
+	s.gone = false
+	r.seats[id] = s
+	at, _ := slices.BinarySearchFunc(r.taken, s.id, func(s *Seat, id SeatID) int { return int(s.id) - int(id) })
+	r.taken = slices.Insert(r.taken, at, s)
+	r.players.Store(int32(len(r.taken)))
+	s.out = &outbox{seat: s}
+	for i, f := range r.feeds {
+		s.out.streams = append(s.out.streams, f.Join(s.id, c.link.Delivery()))
+		s.out.reliable[i] = r.infos[i].Lane == feed.Reliable
+		s.out.weights[i] = max(r.infos[i].Weight, 1)
+	}
+	r.srv.hub.addToken(s)
+	if !r.letIn(s, c, nil, true) { // the link ended while we were at it
+		r.removeSeat(s, &Refusal{Reason: ReasonLinkLost})
+		return
+	}
+	r.srv.counters.joined.Add(1)
+	if f := r.srv.opt.Hooks.Joined; f != nil {
+		f(r.def.spec.Name, r.name, s.id, s.name, false)
+	}
+}
+
+func worldRefusal(r *Room, err error) *Refusal {
+	var ref *Refusal
+	if errors.As(err, &ref) {
+		return ref
+	}
+	r.log.Warn("the world refused a join", "err", err)
+	return &Refusal{Reason: ReasonWorld}
+}
+
+// holdSteps is for how many steps an input is repeated. Without a beat it holds until the next one, or until the link is down.
+func (r *Room) holdSteps() uint32 {
+	if r.hz == 0 {
+		return math.MaxUint32
+	}
+	return uint32(min((r.def.spec.InputHold*time.Duration(r.hz)+time.Second-1)/time.Second, math.MaxInt32))
+}
+
+// resume gives a seat a new link.
+func (r *Room) resume(s *Seat, c *Conn, h Hello) {
+	if s.gone {
+		c.refuse(&Refusal{Reason: ReasonResumeExpired})
+		return
+	}
+	if c.phase.Load() != linkPending {
+		return
+	}
+	if old := s.conn; old != nil {
+		r.detach(s)
+		old.fail(ReasonReplaced)
+	}
+	s.conn = c
+	r.waiting--
+	r.away.Add(-1)
+	if !r.letIn(s, c, h.Cursors, false) {
+		r.detach(s)
+		return
+	}
+	if w, ok := r.game.world().(Dropper); ok {
+		w.Resume(s)
+	}
+	r.srv.counters.resumed.Add(1)
+	if f := r.srv.opt.Hooks.Joined; f != nil {
+		f(r.def.spec.Name, r.name, s.id, s.name, true)
+	}
+}
+
+// letIn welcomes a link and hands it to the encoder. It returns false if the link has ended.
+func (r *Room) letIn(s *Seat, c *Conn, cursors []uint64, fresh bool) bool {
+	sh := r.seatShard(s)
+	sh.connected.Add(1)
+	c.seat.Store(s) // before the link counts as joined: from then on its end is told to the seat
+	if !c.phase.CompareAndSwap(linkPending, linkJoined) {
+		return false
+	}
+	epoch := r.epoch
+	r.welcome(s, c, !fresh)
+	sh.do(func() {
+		if fresh {
+			sh.outs = append(sh.outs, s.out)
+		}
+		s.out.attach(c, epoch, cursors, fresh)
+	})
+	if r.hz == 0 { // nothing else may ever happen here: show what there is
+		r.FlushNow(s)
+	}
+	return true
+}
+
+func (r *Room) welcome(s *Seat, c *Conn, resumed bool) {
+	spec := r.def.spec
+	w := Welcome{
+		Protocol: ProtocolVersion, World: spec.Name, Room: r.name, Seat: s.id, Name: s.name, Token: s.token, Resumed: resumed,
+		Epoch: r.epoch, Tick: r.tick, Hz: spec.Hz, SendHz: spec.SendHz, GraceMs: int(spec.Grace.Milliseconds()),
+		Ordered: c.link.Delivery() == feed.Ordered, Verify: c.verify, Inputs: r.def.kind.inputs().describe(), Feeds: r.infos,
+	}
+	if r.hz > 0 {
+		w.TickZeroUs = time.Now().Add(r.zero - r.srv.clock.Now()).UnixMicro()
+	}
+	msg, err := AppendJSON(nil, KindWelcome, w)
+	if err != nil {
+		r.log.Error("a feed's schema is not JSON", "err", err)
+		r.Close(ReasonRoomError)
+		return
+	}
+	c.link.Send(msg) // if it fails the link is ending, and Closed follows
+}
+
+// detach takes a seat's link away; the seat waits for its player from now on.
+func (r *Room) detach(s *Seat) {
+	s.conn = nil
+	s.graceUntil = r.srv.clock.Now() + r.def.spec.Grace
+	r.waiting++
+	r.away.Add(1)
+	s.inbox.reset()
+	sh := r.seatShard(s)
+	sh.connected.Add(-1)
+	sh.do(func() { s.out.conn = nil })
+}
+
+// linkEnded is told by a link that has ended.
+func (r *Room) linkEnded(s *Seat, c *Conn, why Reason) {
+	if s.conn != c || s.gone {
+		return // replaced by a newer link, or gone already
+	}
+	r.detach(s)
+	if why == ReasonLeft || why.Retry() == RetryNever {
+		r.removeSeat(s, &Refusal{Reason: why})
+		return
+	}
+	if w, ok := r.game.world().(Dropper); ok {
+		w.Drop(s)
+	}
+}
+
+// removeSeat gives a seat up for good.
+func (r *Room) removeSeat(s *Seat, why *Refusal) {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	sh := r.seatShard(s)
+	if c := s.conn; c != nil {
+		s.conn = nil
+		sh.connected.Add(-1)
+		c.end(why)
+	} else {
+		r.waiting--
+		r.away.Add(-1)
+	}
+	sh.do(func() {
+		sh.outs = slices.DeleteFunc(sh.outs, func(o *outbox) bool { return o == s.out })
+		s.out.close()
+	})
+	r.seats[s.id] = nil
+	r.taken = slices.DeleteFunc(r.taken, func(t *Seat) bool { return t == s })
+	r.players.Store(int32(len(r.taken)))
+	if len(r.taken) == 0 {
+		r.empty = r.srv.clock.Now()
+	}
+	r.srv.hub.removeToken(s)
+	r.srv.hub.unreserve(r)
+	if r.game.Leave(s); r.dead.Load() {
+		return
+	}
+	for _, f := range r.feeds {
+		f.Leave(s.id)
+	}
+	if f := r.srv.opt.Hooks.Left; f != nil {
+		f(r.def.spec.Name, r.name, s.id, why.Reason)
+	}
+}
+
+func newToken() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
 }
 
 const maxNameRunes = 24

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/drumline-engine/drumline/beat"
+	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/internal/hist"
 )
 
@@ -45,6 +47,7 @@ type Server struct {
 	links   map[*Conn]struct{}
 	noLinks chan struct{} // closed when the last link has ended while draining
 	byBeat  map[*beat.Beat]*Room
+	open    map[*Room]roomRate
 	retired roomTotals
 	gone    LinkCounters // of links that have ended
 	rates   rates
@@ -63,7 +66,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opt: o, log: o.Logger, clock: o.Clock, byName: map[string]Definition{}, inline: o.Arrangement == "inline",
-		stopped: make(chan struct{}), started: time.Now(), links: map[*Conn]struct{}{}, byBeat: map[*beat.Beat]*Room{},
+		stopped: make(chan struct{}), started: time.Now(), links: map[*Conn]struct{}{}, byBeat: map[*beat.Beat]*Room{}, open: map[*Room]roomRate{},
 	}
 	for _, d := range o.Worlds {
 		if err := d.Err(); err != nil {
@@ -193,8 +196,6 @@ func (s *Server) forget(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.links, c)
-	s.gone.MessagesIn += n.MessagesIn
-	s.gone.MessagesOut += n.MessagesOut
 	s.gone.WireBytesIn += n.WireBytesIn
 	s.gone.WireBytesOut += n.WireBytesOut
 	if len(s.links) == 0 && s.noLinks != nil {
@@ -230,6 +231,76 @@ func (s *Server) bind(b *beat.Beat, r *Room) {
 	r.bound = true
 	s.byBeat[b] = r
 	s.mu.Unlock()
+}
+
+// Restore opens a room with the world of a snapshot (Snapshot, or World.Snapshot), before anybody joins. It returns an error when
+// there is no such world, the room is open already, or the caps do not allow another; a snapshot that the world does not take
+// closes the room with ReasonRoomError.
+func (s *Server) Restore(world, room string, snapshot []byte) error {
+	def, ok := s.byName[world]
+	if !ok || !namePattern.MatchString(room) {
+		return fmt.Errorf("drumline: there is no world %q, or %q is no room's name", world, room)
+	}
+	return s.hub.restore(def, room, append([]byte{}, snapshot...))
+}
+
+// Snapshot returns the whole world of an open room, taken between two steps. It returns ErrClosed when there is no such room or
+// it ends meanwhile, ctx's error, or the world's own.
+func (s *Server) Snapshot(ctx context.Context, world, room string) ([]byte, error) {
+	type result struct {
+		b   []byte
+		err error
+	}
+	r := s.hub.find(world, room)
+	done := make(chan result, 1)
+	if r == nil || !r.post(func() {
+		b, err := r.game.Snapshot(nil)
+		done <- result{b, err}
+	}) {
+		return nil, ErrClosed
+	}
+	select {
+	case x := <-done:
+		return x.b, x.err
+	case <-r.done:
+		return nil, ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Account tells where the bytes of each seat of a room went since it joined, by the feeds' labels: the answer to "where did this
+// client's bytes go". Errors are Snapshot's.
+func (s *Server) Account(ctx context.Context, world, room string) (map[SeatID]map[string]feed.Row, error) {
+	r := s.hub.find(world, room)
+	if r == nil {
+		return nil, ErrClosed
+	}
+	parts := make(chan map[SeatID]map[string]feed.Row, len(r.shards))
+	for _, sh := range r.shards {
+		sh.do(func() {
+			part := map[SeatID]map[string]feed.Row{}
+			for _, o := range sh.outs {
+				for _, st := range o.streams {
+					st.Account(&o.account)
+				}
+				part[o.seat.id] = maps.Clone(o.account.Rows)
+			}
+			parts <- part
+		})
+	}
+	all := map[SeatID]map[string]feed.Row{}
+	for range r.shards {
+		select {
+		case part := <-parts:
+			maps.Copy(all, part)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.stopped:
+			return nil, ErrClosed
+		}
+	}
+	return all, nil
 }
 
 // Drain stops admitting, tells every client why and when to come back (spread over a few seconds), closes the rooms, and

@@ -2,6 +2,7 @@ package drumline
 
 import (
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,7 @@ type Stats struct {
 
 // ThreadStats describes one of the engine's own threads.
 type ThreadStats struct {
-	Role string `json:"role"` // beat, encoder, work
+	Role string `json:"role"` // beat or encoder
 	// Priority is what the thread got: fifo, nice or none. Refused says why it did not get what was asked for.
 	Priority  string  `json:"priority"`
 	Refused   string  `json:"refused,omitempty"`
@@ -95,7 +96,7 @@ type Quantiles struct {
 type Window struct {
 	For   time.Duration
 	Steps uint64
-	// Rooms' steps: skipped, doubled, dropped (steps not run after a stall), stalls (episodes of them).
+	// Rooms' steps: skipped, doubled, dropped (not run after a stall), stalls (episodes of late steps).
 	Skipped, Doubled, Dropped, Stalls uint64
 	IntervalMs, LateMs, StepMs        Quantiles
 	// EncodeUs is the time to build one packet, in µs; AgeMs from the scheduled send slot (the deadline of the step whose
@@ -106,7 +107,7 @@ type Window struct {
 	WireBytesOut    uint64
 	Keyframes       uint64
 	HeldMean        float64
-	PeakMbit        float64 // the busiest second
+	PeakMbit        float64 // the busiest second, wire bytes
 	Skips           map[string]uint64
 }
 
@@ -118,16 +119,16 @@ type serverCounters struct {
 
 // roomCounters count since the room opened.
 type roomCounters struct {
-	packets, bytes, keyframes, held, events atomic.Uint64
-	encodeNs, roundNs, rounds               atomic.Uint64
-	skipped, dropped                        [numDrops]atomic.Uint64 // each Drop is used in one of the two
+	packets, bytes, keyframes, held atomic.Uint64
+	encodeNs, roundNs, rounds       atomic.Uint64
+	skipped, dropped                [numDrops]atomic.Uint64 // each Drop is used in one of the two
 }
 
 // roomTotals are roomCounters at one time, or the sum of those of rooms that have closed.
 type roomTotals struct {
-	packets, bytes, keyframes, held, events uint64
-	encodeNs, roundNs, rounds               uint64
-	skipped                                 [numDrops]uint64
+	packets, bytes, keyframes, held uint64
+	encodeNs, roundNs, rounds       uint64
+	skipped                         [numDrops]uint64
 }
 
 func (t *roomTotals) add(c *roomCounters) {
@@ -135,7 +136,6 @@ func (t *roomTotals) add(c *roomCounters) {
 	t.bytes += c.bytes.Load()
 	t.keyframes += c.keyframes.Load()
 	t.held += c.held.Load()
-	t.events += c.events.Load()
 	t.encodeNs += c.encodeNs.Load()
 	t.roundNs += c.roundNs.Load()
 	t.rounds += c.rounds.Load()
@@ -152,12 +152,19 @@ func (t *roomTotals) named(from, to Drop) map[string]uint64 {
 	return m
 }
 
-// retire keeps a closed room's counts.
+// live takes a room into the figures.
+func (s *Server) live(r *Room) {
+	s.mu.Lock()
+	s.open[r] = roomRate{}
+	s.mu.Unlock()
+}
+
+// retire takes it out again and keeps its counts, in one go, so that no sum ever falls.
 func (s *Server) retire(r *Room) {
 	s.counters.roomsClosed.Add(1)
 	s.mu.Lock()
 	s.retired.add(&r.counters)
-	delete(s.rates.rooms, r)
+	delete(s.open, r)
 	if r.bound {
 		delete(s.byBeat, r.beat)
 	}
@@ -166,10 +173,9 @@ func (s *Server) retire(r *Room) {
 
 // rates are what the housekeeper works out once a second.
 type rates struct {
-	at    time.Time
-	rooms map[*Room]roomRate
-	total roomTotals
-	peak  float64 // bytes a second, the most since the window began
+	at   time.Time
+	wire uint64  // wire bytes sent until then
+	peak float64 // wire bytes a second, the most since the window began
 
 	window      time.Time // since when
 	windowTotal roomTotals
@@ -182,36 +188,30 @@ type roomRate struct {
 }
 
 func (s *Server) updateRates(now time.Time) {
-	rooms := s.hub.all()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rates.rooms == nil {
-		s.rates.rooms = map[*Room]roomRate{}
-	}
 	dt := now.Sub(s.rates.at).Seconds()
 	first := s.rates.at.IsZero()
 	s.rates.at = now
-	total := s.retired
-	for _, r := range rooms {
-		total.add(&r.counters)
-		old := s.rates.rooms[r]
+	for r, old := range s.open {
 		nw := roomRate{packets: r.counters.packets.Load(), bytes: r.counters.bytes.Load()}
 		if !first && dt > 0 {
 			nw.packetsPerS = float64(nw.packets-old.packets) / dt
 			nw.bytesPerS = float64(nw.bytes-old.bytes) / dt
 		}
-		s.rates.rooms[r] = nw
+		s.open[r] = nw
 	}
+	wire := s.wire().WireBytesOut
 	if !first && dt > 0 {
-		s.rates.peak = max(s.rates.peak, float64(total.bytes-s.rates.total.bytes)/dt)
+		s.rates.peak = max(s.rates.peak, float64(wire-s.rates.wire)/dt)
 	}
-	s.rates.total = total
+	s.rates.wire = wire
 }
 
 // totals adds up all rooms, closed ones too. mu is held.
-func (s *Server) totals(rooms []*Room) roomTotals {
+func (s *Server) totals() roomTotals {
 	t := s.retired
-	for _, r := range rooms {
+	for r := range s.open {
 		t.add(&r.counters)
 	}
 	return t
@@ -222,8 +222,6 @@ func (s *Server) wire() LinkCounters {
 	t := s.gone
 	for c := range s.links {
 		n := c.link.Counters()
-		t.MessagesIn += n.MessagesIn
-		t.MessagesOut += n.MessagesOut
 		t.WireBytesIn += n.WireBytesIn
 		t.WireBytesOut += n.WireBytesOut
 	}
@@ -232,7 +230,6 @@ func (s *Server) wire() LinkCounters {
 
 // Stats returns a picture of the server. It costs a little per room; call it at most a few times a second.
 func (s *Server) Stats() Stats {
-	rooms := s.hub.all()
 	st := Stats{
 		Start: s.started, Uptime: time.Since(s.started), Draining: s.draining.Load(),
 		Joined: s.counters.joined.Load(), Resumed: s.counters.resumed.Load(), MessagesIn: s.counters.messagesIn.Load(),
@@ -246,10 +243,11 @@ func (s *Server) Stats() Stats {
 		st.Closed[name] = s.counters.closed[i].Load()
 	}
 	s.mu.Lock()
-	total, wire := s.totals(rooms), s.wire()
+	total, wire := s.totals(), s.wire()
 	st.Links = len(s.links)
-	rate := maps.Clone(s.rates.rooms)
+	rate := maps.Clone(s.open)
 	s.mu.Unlock()
+	rooms := slices.SortedFunc(maps.Keys(rate), byName)
 	st.Skipped, st.Dropped = total.named(0, firstDropped), total.named(firstDropped, numDrops)
 	st.PacketsOut, st.PacketBytesOut, st.Keyframes = total.packets, total.bytes, total.keyframes
 	st.WireBytesIn, st.WireBytesOut = wire.WireBytesIn, wire.WireBytesOut
@@ -262,8 +260,9 @@ func (s *Server) Stats() Stats {
 			MaxRooms: p.Rooms, HasPage: p.Web != nil}
 		worlds[p.Name] = &st.Worlds[i]
 	}
+	fresh := time.Second + time.Duration(len(rooms))*summaryCost
 	for _, r := range rooms {
-		rs := r.stats(rate[r])
+		rs := r.stats(rate[r], fresh)
 		st.Rooms = append(st.Rooms, rs)
 		st.Players += rs.Players
 		st.Waiting += rs.Waiting
@@ -275,12 +274,12 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-func (r *Room) stats(rate roomRate) RoomStats {
+func (r *Room) stats(rate roomRate, fresh time.Duration) RoomStats {
 	var t roomTotals
 	t.add(&r.counters)
 	p := r.def.spec
 	rs := RoomStats{
-		World: p.Name, Room: r.name, Tick: Tick(r.tickNow.Load()), Age: r.srv.clock.Now() - r.opened,
+		World: p.Name, Room: r.name, Epoch: uint8(r.epochNow.Load()), Tick: Tick(r.tickNow.Load()), Age: r.srv.clock.Now() - r.opened,
 		Hz: p.Hz, SendHz: p.SendHz, Seats: p.Seats, Players: int(r.players.Load()), Waiting: int(r.away.Load()),
 		BytesOutPerSec: rate.bytesPerS, PacketsPerSec: rate.packetsPerS, PacketsOut: t.packets, PacketBytesOut: t.bytes,
 		Keyframes: t.keyframes, Skipped: t.named(0, firstDropped),
@@ -292,22 +291,37 @@ func (r *Room) stats(rate roomRate) RoomStats {
 	if t.rounds > 0 {
 		rs.RoundUs = float64(t.roundNs) / float64(t.rounds) / 1e3
 	}
-	if b := r.beatNow(); b != nil {
-		bs := b.Stats()
-		rs.Beat = BeatStats{Steps: bs.Steps, Late: bs.Counters.Late, Skipped: bs.Skipped, Doubled: bs.Doubled, Dropped: bs.Dropped,
-			Stalls: bs.Stalls, Interval: ms(bs.Interval), Lateness: ms(bs.Late), Step: ms(bs.Step)}
-	}
+	rs.Beat = r.beatStats(fresh)
 	return rs
 }
 
-// beatNow is the room's beat, nil while the room opens or if it has none. Any goroutine.
-func (r *Room) beatNow() *beat.Beat {
+// summaryCost is added per room to the age that a room's quantiles may have: sorting 1,200 steps takes about 0.4 ms, and whoever
+// asks for /health again and again must not cost the server more than a few percent of a core.
+const summaryCost = 10 * time.Millisecond
+
+// beatStats is how well the room kept its rate; quantiles may be as old as fresh. Any goroutine.
+func (r *Room) beatStats(fresh time.Duration) BeatStats {
 	r.srv.mu.Lock()
-	defer r.srv.mu.Unlock()
-	if r.bound {
-		return r.beat
+	b, old, at := r.beat, r.summary, r.summaryAt
+	if !r.bound {
+		b = nil
 	}
-	return nil
+	r.srv.mu.Unlock()
+	switch {
+	case b == nil:
+		return BeatStats{}
+	case !at.IsZero() && time.Since(at) < fresh:
+		c := b.Counters()
+		old.Steps, old.Late, old.Skipped, old.Doubled, old.Dropped, old.Stalls = c.Steps, c.Late, c.Skipped, c.Doubled, c.Dropped, c.Stalls
+		return old
+	}
+	bs := b.Stats()
+	now := BeatStats{Steps: bs.Steps, Late: bs.Counters.Late, Skipped: bs.Skipped, Doubled: bs.Doubled, Dropped: bs.Dropped,
+		Stalls: bs.Stalls, Interval: ms(bs.Interval), Lateness: ms(bs.Late), Step: ms(bs.Step)}
+	r.srv.mu.Lock()
+	r.summary, r.summaryAt = now, time.Now()
+	r.srv.mu.Unlock()
+	return now
 }
 
 func ms(q beat.Quantiles) Quantiles {
@@ -316,12 +330,11 @@ func ms(q beat.Quantiles) Quantiles {
 
 // Window returns what was measured since the last ResetWindow, or the start.
 func (s *Server) Window() Window {
-	rooms := s.hub.all()
 	beats := s.beats.Window()
 	dist := s.beats.Histograms()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	total, wire := s.totals(rooms), s.wire()
+	total, wire := s.totals(), s.wire()
 	old := &s.rates.windowTotal
 	since := s.rates.window
 	if since.IsZero() {
@@ -367,14 +380,13 @@ func (s *Server) Distribution(what string, bounds []time.Duration) (cumulative [
 
 // ResetWindow starts a new measurement window.
 func (s *Server) ResetWindow() {
-	rooms := s.hub.all()
 	s.beats.ResetWindow()
 	s.measure.encode.Reset()
 	s.measure.age.Reset()
 	s.measure.bytes.Reset()
 	s.mu.Lock()
 	s.rates.window = time.Now()
-	s.rates.windowTotal = s.totals(rooms)
+	s.rates.windowTotal = s.totals()
 	s.rates.windowWire = s.wire().WireBytesOut
 	s.rates.peak = 0
 	s.mu.Unlock()

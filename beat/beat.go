@@ -352,6 +352,9 @@ type BeatStats struct {
 	Step     Quantiles `json:"step"`
 }
 
+// Counters returns what was counted since the start. It is cheap, and never holds up the step.
+func (b *Beat) Counters() Counters { return b.tally.read() }
+
 // Stats returns the beat's counters, state and recent quantiles. It never holds up the step.
 func (b *Beat) Stats() BeatStats {
 	recent := b.Recent(nil)

@@ -17,8 +17,8 @@ package feed
 
 import "encoding/json"
 
-// Tick is the number of a step of a room, counted from 0 since the room's epoch began. It advances by one per executed
-// step; steps that were dropped after a stall are not counted.
+// Tick is the number of a step of a room, counted from 1 since the room opened; a new epoch does not reset it. It advances by one
+// per executed step; steps that were dropped after a stall are not counted. It wraps after 2.2 years at 60 Hz.
 type Tick uint32
 
 // SeatID is a seat's index in its room, 0 … Seats-1. It is reused after its seat has left.
@@ -117,7 +117,8 @@ type Stream interface {
 	// Delivered says that the bytes of r are with the client: written, on an ordered link; acked, on an unordered one.
 	// Each receipt of an Append that wrote something gets exactly one of Delivered and Lost. On an ordered link that
 	// happens before the next Append; on an unordered one receipts are told as their fate becomes known, which need not be
-	// in their order, and always before the Append whose packet header echoes the ack that told it.
+	// in their order, and always before the Append whose packet header echoes the ack that told it. So at each Append
+	// the packets that were told Delivered are exactly those that this header and the earlier ones name as received.
 	Delivered(r Receipt)
 	// Lost says that the bytes of r are not known to have arrived: refused by the link, or passed over by the ack history.
 	Lost(r Receipt)
