@@ -16,7 +16,7 @@ func (s *Server) admit(c *Conn, h Hello) *Refusal {
 	if s.draining.Load() {
 		return &Refusal{Reason: ReasonDraining}
 	}
-	if !s.opt.LiftCaps && !s.joins.take(addressKey(c.peer.Addr.Addr()), time.Now(), float64(s.opt.JoinsPerSec)) {
+	if !s.opt.LiftCaps && !s.joins.take(c.peer.Addr.Addr(), time.Now(), float64(s.opt.JoinsPerSec)) {
 		return &Refusal{Reason: ReasonTooFast, RetryAfter: 2 * time.Second}
 	}
 	def, ok := s.byName[h.World]
@@ -78,40 +78,60 @@ func (b *bucket) take(now time.Time, perSec, burst float64) bool {
 	return true
 }
 
-// joinLimiter holds a bucket per address.
+// joinLimiter holds buckets per address: one for the address, and for IPv6 one for its /48 too, which one person may have whole.
 type joinLimiter struct {
-	mu sync.Mutex
-	by map[netip.Prefix]*bucket
+	mu     sync.Mutex
+	by     map[netip.Prefix]*bucket
+	pruned time.Time
 }
 
 const (
-	joinBurst      = 5 // times the rate
+	joinBurst      = 5  // times the rate
+	joinSiteRate   = 10 // times the rate, for a /48
 	joinAddresses  = 10_000
 	joinForgetting = time.Minute
 )
 
-func (l *joinLimiter) take(key netip.Prefix, now time.Time, perSec float64) bool {
+func (l *joinLimiter) take(a netip.Addr, now time.Time, perSec float64) bool {
+	a = a.Unmap()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.by[key]
-	if b == nil {
-		if len(l.by) >= joinAddresses {
-			l.prune(now)
-		}
-		if len(l.by) >= joinAddresses {
-			return false // an attack from everywhere at once: those who play are not disturbed
-		}
-		if l.by == nil {
-			l.by = make(map[netip.Prefix]*bucket)
-		}
-		b = &bucket{}
-		b.fill(joinBurst * perSec)
-		l.by[key] = b
+	if a.Is6() && !l.bucket(addressPrefix(a, 48), now, joinSiteRate*perSec).take(now, joinSiteRate*perSec, joinBurst*joinSiteRate*perSec) {
+		return false // and no bucket for its /64: a /48 cannot fill the table
 	}
-	return b.take(now, perSec, joinBurst*perSec)
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	return l.bucket(addressPrefix(a, bits), now, perSec).take(now, perSec, joinBurst*perSec)
 }
 
+// bucket finds or makes the bucket of key. mu is held.
+func (l *joinLimiter) bucket(key netip.Prefix, now time.Time, perSec float64) *bucket {
+	if b := l.by[key]; b != nil {
+		return b
+	}
+	if len(l.by) >= joinAddresses && now.Sub(l.pruned) > time.Second {
+		l.prune(now)
+	}
+	if len(l.by) >= joinAddresses { // an attack from everywhere at once: forget anybody, so that nobody is shut out
+		for k := range l.by {
+			delete(l.by, k)
+			break
+		}
+	}
+	if l.by == nil {
+		l.by = make(map[netip.Prefix]*bucket)
+	}
+	b := &bucket{}
+	b.fill(joinBurst * perSec)
+	l.by[key] = b
+	return b
+}
+
+// prune forgets who has not come for a while. mu is held.
 func (l *joinLimiter) prune(now time.Time) {
+	l.pruned = now
 	for k, b := range l.by {
 		if now.Sub(b.last) > joinForgetting {
 			delete(l.by, k)
@@ -119,16 +139,11 @@ func (l *joinLimiter) prune(now time.Time) {
 	}
 }
 
-// addressKey is what counts as one address: an IPv4 address, or an IPv6 /64.
-func addressKey(a netip.Addr) netip.Prefix {
-	a = a.Unmap()
-	bits := 32
-	if a.Is6() {
-		bits = 64
-	}
+// addressPrefix is a's network; the zero Prefix, shared by all, for a transport without addresses.
+func addressPrefix(a netip.Addr, bits int) netip.Prefix {
 	p, err := a.Prefix(bits)
 	if err != nil {
-		return netip.Prefix{} // a transport without addresses: all share one bucket
+		return netip.Prefix{}
 	}
 	return p
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"reflect"
 	"runtime"
 	"slices"
@@ -213,6 +214,9 @@ func TestResume(t *testing.T) {
 		// The same seat on yet another link while the old one still lives: the old one is told.
 		c := ts.hello(Hello{Token: w.Token})
 		pause(time.Second)
+		if world.dropped != 2 || world.resumed != 2 {
+			t.Errorf("the world was told of %d drops and %d resumes", world.dropped, world.resumed)
+		}
 		if g, _ := message[Goodbye](b, KindRefuse); g.Reason != "replaced" {
 			t.Errorf("the older link: %+v", g)
 		}
@@ -614,6 +618,90 @@ func TestRoomWithoutBeat(t *testing.T) {
 	})
 }
 
+// Without a beat an input holds until the next one: what others do, does not let go of it.
+func TestHeldInputWithoutBeat(t *testing.T) {
+	presses := 0
+	var held, missing bool
+	bubble(t, Spec{Hz: 0}, Options{}, func(w *testWorld) {
+		w.onStep = func(w *testWorld, st *Step[testInput]) {
+			for s, in := range st.Inputs() {
+				if s.ID() == 0 {
+					held, missing = in.Value.Fire, in.Missing
+					if in.Pressed.Fire {
+						presses++
+					}
+				}
+			}
+		}
+	}, func(ts *testServer) {
+		a, b := ts.join("r"), ts.join("r")
+		pause(time.Second)
+		fire := append(AppendInputHeader(nil, 0, 0, 1, 0), 1, 0, 0, 0, 0, 0, 0, 0)
+		other := append(AppendInputHeader(nil, 0, 0, 1, 0), 0, 1, 0, 0, 0, 0, 0, 0)
+		for range 5 {
+			a.send(fire)
+			synctest.Wait()
+			b.send(other)
+			pause(time.Second)
+		}
+		if presses != 1 || !held || missing {
+			t.Errorf("%d presses, held %v, missing %v", presses, held, missing)
+		}
+		w := ts.world("r")
+		steps := w.steps
+		pause(10 * time.Second)
+		if w.steps != steps {
+			t.Errorf("%d steps with nothing to do", w.steps-steps)
+		}
+		a.drop(io.EOF)
+		pause(time.Second)
+		if held || !missing {
+			t.Errorf("after the link: held %v, missing %v", held, missing)
+		}
+	})
+}
+
+// moreFeed has more to send than fits: n bytes, counted down.
+type moreFeed struct {
+	counterFeed
+	left int
+}
+type moreStream struct {
+	feed.Stream
+	f *moreFeed
+}
+
+func (f *moreFeed) Join(id feed.SeatID, d feed.Delivery) feed.Stream {
+	return &moreStream{f.counterFeed.Join(id, d), f}
+}
+func (s *moreStream) Dirty(feed.Frame) bool { return s.f.left > 0 }
+func (s *moreStream) Append(dst []byte, _ feed.Frame, limit int) ([]byte, feed.Written) {
+	n := min(limit, s.f.left)
+	s.f.left -= n
+	return append(dst, make([]byte, n)...), feed.Written{Receipt: 1, More: s.f.left > 0}
+}
+
+// What does not fit into one packet follows at the send rate, also where nothing else happens.
+func TestMoreWithoutBeat(t *testing.T) {
+	f := &moreFeed{left: 20_000}
+	bubble(t, Spec{Hz: 0, SendHz: 20, BudgetBytes: 32 << 10}, Options{}, func(w *testWorld) { w.feeds = []feed.Feed{f} }, func(ts *testServer) {
+		l := ts.join("r")
+		defer keepAcking(l)()
+		pause(900 * time.Millisecond)
+		if f.left > 0 {
+			t.Errorf("%d bytes of 20,000 are left after 0.9 s at 32 KiB/s", f.left)
+		}
+		l.mu.Lock()
+		n := len(l.state)
+		l.mu.Unlock()
+		pause(5 * time.Second)
+		if l.mu.Lock(); len(l.state) != n {
+			t.Errorf("%d more packets with nothing to say", len(l.state)-n)
+		}
+		l.mu.Unlock()
+	})
+}
+
 func TestFlushNow(t *testing.T) {
 	var flush atomic.Bool
 	bubble(t, Spec{Hz: 60, SendHz: 2}, Options{}, func(w *testWorld) {
@@ -708,7 +796,8 @@ func TestCloseWithoutDrain(t *testing.T) {
 	})
 }
 
-func TestRestoreRaisesTheEpoch(t *testing.T) {
+// A running room takes another world: the epoch rises, sequence, acks and ticks run on, and nobody loses the link over it.
+func TestRestoreOnARunningRoom(t *testing.T) {
 	bubble(t, Spec{Hz: 60}, Options{}, nil, func(ts *testServer) {
 		l := ts.join("r")
 		defer keepAcking(l)()
@@ -719,11 +808,19 @@ func TestRestoreRaisesTheEpoch(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		pause(time.Second)
+		pause(40 * time.Second) // longer than StallAfter
 		ps := l.packets(t)
 		last := ps[len(ps)-1]
-		if last.Epoch != 2 || last.value != 9 || len(w.main.streams[0].resumed) != 1 {
-			t.Errorf("after Restore: epoch %d value %d, resumed %v", last.Epoch, last.value, w.main.streams[0].resumed)
+		if last.Epoch != 2 || last.value != 9 || len(w.main.streams[0].resumed) != 1 || l.isClosed() {
+			t.Fatalf("after Restore: epoch %d value %d, resumed %v, closed %v", last.Epoch, last.value, w.main.streams[0].resumed, l.isClosed())
+		}
+		for i, p := range ps[1:] {
+			if p.Seq != ps[i].Seq+1 || p.Tick16-ps[i].Tick16 != 3 || p.Epoch < ps[i].Epoch || p.Epoch == 2 && p.value != 9 {
+				t.Fatalf("packet %+v after %+v", p, ps[i])
+			}
+		}
+		if st := ts.Stats(); st.Skipped["slow"] != 0 || st.Rooms[0].Epoch != 2 {
+			t.Errorf("skipped %v, epoch %d", st.Skipped, st.Rooms[0].Epoch)
 		}
 		w.room.post(func() {
 			if err := w.room.Restore([]byte{9}); err == nil {
@@ -733,6 +830,178 @@ func TestRestoreRaisesTheEpoch(t *testing.T) {
 		pause(time.Second)
 		if g, _ := message[Goodbye](l, KindRefuse); g.Reason != "room_error" {
 			t.Errorf("%+v", g)
+		}
+	})
+}
+
+func TestSnapshotAndRestoreRooms(t *testing.T) {
+	bubble(t, Spec{Hz: 60}, Options{}, func(w *testWorld) { w.main.value = 5 }, func(ts *testServer) {
+		l := ts.join("a")
+		defer keepAcking(l)()
+		pause(time.Second)
+		snap, err := ts.Snapshot(context.Background(), "test", "a")
+		if err != nil || !bytes.Equal(snap, []byte{5, 0, 0, 0}) {
+			t.Fatalf("% x, %v", snap, err)
+		}
+		if _, err := ts.Snapshot(context.Background(), "test", "nowhere"); !errors.Is(err, ErrClosed) {
+			t.Errorf("a room that is not open: %v", err)
+		}
+		snap[0] = 77
+		if err := ts.Restore("test", "b", snap); err != nil {
+			t.Fatal(err)
+		}
+		if err := ts.Restore("test", "a", snap); err == nil {
+			t.Error("an open room was opened again")
+		}
+		if err := ts.Restore("nowhere", "a", snap); err == nil {
+			t.Error("an unknown world was opened")
+		}
+		m := ts.join("b")
+		defer keepAcking(m)()
+		pause(time.Second)
+		if ps := m.packets(t); len(ps) == 0 || ps[0].value != 77 {
+			t.Errorf("the restored room shows %v", ps)
+		}
+		if err := ts.Restore("test", "c", []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		pause(time.Second)
+		if st := ts.Stats(); len(st.Rooms) != 2 || st.RoomErrors != 1 {
+			t.Errorf("%d rooms, %d errors after a snapshot that the world does not take", len(st.Rooms), st.RoomErrors)
+		}
+		rows, err := ts.Account(context.Background(), "test", "a")
+		if err != nil || rows[0]["value"].Bits < 32*18 {
+			t.Errorf("account %v, %v", rows, err)
+		}
+	})
+}
+
+// A link that ends at any moment of its joining leaves no seat behind.
+func TestNoGhostSeats(t *testing.T) {
+	bubble(t, Spec{Hz: 60, Grace: time.Second, LingerEmpty: time.Second}, Options{}, nil, func(ts *testServer) {
+		for i := range 200 {
+			l := ts.join(fmt.Sprint("r", i%7))
+			go l.drop(io.ErrUnexpectedEOF)
+			if i%3 == 0 {
+				time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+			}
+		}
+		pause(5 * time.Second)
+		if st := ts.Stats(); st.Players != 0 || len(st.Rooms) != 0 || ts.hub.players != 0 || len(ts.hub.tokens) != 0 || st.Links != 0 {
+			t.Errorf("players %d, rooms %d, reserved %d, tokens %d, links %d", st.Players, len(st.Rooms), ts.hub.players, len(ts.hub.tokens), st.Links)
+		}
+	})
+}
+
+// Addresses cannot shut each other out, and one site cannot fill the limiter's table.
+func TestJoinLimiter(t *testing.T) {
+	var l joinLimiter
+	now := time.Unix(1, 0)
+	passed := 0
+	for i := range 20_000 {
+		a := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, byte(i >> 8), byte(i)})
+		if l.take(a, now, 5) {
+			passed++
+		}
+	}
+	if passed > 250 || len(l.by) > 300 {
+		t.Errorf("a /48 got %d joins at once and %d buckets", passed, len(l.by))
+	}
+	for i := range 30_000 {
+		l.take(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now, 5)
+	}
+	if !l.take(netip.MustParseAddr("192.0.2.77"), now, 5) || len(l.by) > joinAddresses {
+		t.Errorf("a newcomer was shut out, or the table has %d buckets", len(l.by))
+	}
+	one := netip.MustParseAddr("192.0.2.1")
+	got := 0
+	for range 100 {
+		if l.take(one, now, 5) {
+			got++
+		}
+	}
+	if got != 25 || !l.take(one, now.Add(time.Second), 5) {
+		t.Errorf("one address got %d joins at once, want 25", got)
+	}
+	now = now.Add(2 * joinForgetting)
+	l.mu.Lock()
+	l.prune(now)
+	n := len(l.by)
+	l.mu.Unlock()
+	if n != 0 {
+		t.Errorf("%d buckets are kept for ever", n)
+	}
+	if !l.take(netip.Addr{}, now, 5) {
+		t.Error("a transport without addresses is shut out")
+	}
+}
+
+// Work that never returns, or ends its goroutine, takes neither the others' work nor the process's end.
+func TestRoomGoMisused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var ran atomic.Int32
+		ts := newTestServer(t, Spec{Hz: 60}, Options{Workers: 1}, func(w *testWorld) {
+			w.onStep = func(w *testWorld, st *Step[testInput]) {
+				if w.steps == 10 {
+					w.room.Go(runtime.Goexit, nil)
+					w.room.Go(func() {}, func() { ran.Add(1) })
+					w.room.Go(func() { <-release }, nil)
+				}
+			}
+		})
+		ts.join("r")
+		pause(time.Second)
+		if ran.Load() != 1 {
+			t.Error("work after a Goexit did not run")
+		}
+		start := time.Now()
+		ts.Close()
+		if d := time.Since(start); d < workGrace || d > workGrace+100*time.Millisecond {
+			t.Errorf("Close took %v, want %v", d, workGrace)
+		}
+		close(release)
+	})
+}
+
+func TestRefusalsCountOnce(t *testing.T) {
+	bubble(t, Spec{Hz: 60}, Options{}, func(w *testWorld) {
+		w.onJoin = func(s *Seat) error { s.conn.link.(*fakeLink).drop(io.EOF); return nil }
+	}, func(ts *testServer) {
+		ts.join("r")
+		pause(time.Second)
+		total := uint64(0)
+		for _, n := range ts.Stats().Refused {
+			total += n
+		}
+		if total != 1 || ts.hub.players != 0 {
+			t.Errorf("%d refusals counted for one, %d reserved", total, ts.hub.players)
+		}
+	})
+}
+
+// Sums over all rooms never fall when a room closes.
+func TestTotalsNeverFall(t *testing.T) {
+	bubble(t, Spec{Hz: 60, LingerEmpty: time.Millisecond}, Options{LiftCaps: true}, nil, func(ts *testServer) {
+		var last uint64
+		for i := range 60 {
+			l := ts.join(fmt.Sprint("r", i%5))
+			pause(300 * time.Millisecond)
+			l.send([]byte{KindLeave})
+			for range 20 {
+				if n := ts.Stats().PacketsOut; n < last {
+					t.Fatalf("packets fell from %d to %d", last, n)
+				} else {
+					last = n
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		if w := ts.Window(); w.PeakMbit > 1 {
+			t.Errorf("peak %v Mbit/s", w.PeakMbit)
+		}
+		if len(ts.open) > 1 {
+			t.Errorf("%d rooms in the figures", len(ts.open))
 		}
 	})
 }
@@ -810,32 +1079,59 @@ func TestTwoFeeds(t *testing.T) {
 	})
 }
 
-// A link that never takes a byte and one whose every send fails change nothing for the others, nor for the step.
+// blockingLink's TrySend does not return until release is closed: a broken adapter, against the contract.
+type blockingLink struct {
+	fakeLink
+	release chan struct{}
+	calls   atomic.Int32
+}
+
+func (l *blockingLink) TrySend([]byte) bool { l.calls.Add(1); <-l.release; return false }
+
+// failingLink takes nothing, although it says it is ready.
+type failingLink struct {
+	fakeLink
+	calls atomic.Int32
+}
+
+func (l *failingLink) TrySend([]byte) bool { l.calls.Add(1); return false }
+
+// Whatever links do, the step keeps its beat: 200 links, one that blocks its encoder for ever and one that fails every write.
 func TestStepIsolation(t *testing.T) {
-	bubble(t, Spec{Hz: 60, Seats: 64}, Options{}, nil, func(ts *testServer) {
+	bubble(t, Spec{Hz: 60, Seats: 256}, Options{Encoders: 2}, nil, func(ts *testServer) {
+		blocking, failing := &blockingLink{release: make(chan struct{})}, &failingLink{}
+		attach := func(l Link, f *fakeLink) {
+			c := ts.Accept(l, Peer{})
+			f.mu.Lock()
+			f.conn = c
+			f.mu.Unlock()
+			f.sendJSON(KindHello, Hello{Protocol: ProtocolVersion, World: "test", Room: "r"})
+		}
+		attach(failing, &failing.fakeLink) // seat 0, and half of the others: encoder 0
+		pause(50 * time.Millisecond)
+		attach(blocking, &blocking.fakeLink) // seat 1: encoder 1
+		pause(50 * time.Millisecond)
 		var links []*fakeLink
-		for range 20 {
+		for range 198 {
 			l := ts.join("r")
 			defer keepAcking(l)()
 			links = append(links, l)
 		}
-		blocked, failing := links[0], links[1]
 		pause(time.Second)
-		blocked.mu.Lock()
-		blocked.busy = true
-		blocked.mu.Unlock()
-		failing.mu.Lock()
-		failing.broken = true
-		failing.mu.Unlock()
+		ts.ResetWindow()
 		pause(5 * time.Second)
-		for i, l := range links[2:] {
-			if n := len(l.packets(t)); n < 118 {
+		if w := ts.Window(); w.Steps != 300 || w.Skipped != 0 || w.Doubled != 0 || w.Dropped != 0 || w.LateMs.Max > 0 || w.StepMs.Max > 0 {
+			t.Errorf("the step felt it: %+v", w)
+		}
+		if blocking.calls.Load() != 1 || failing.calls.Load() < 100 {
+			t.Errorf("the blocking link was tried %d times, the failing one %d", blocking.calls.Load(), failing.calls.Load())
+		}
+		for i, l := range links { // those who share the encoder with the one that fails
+			if n := len(l.packets(t)); i%2 == 0 && n < 98 {
 				t.Errorf("link %d got %d packets", i, n)
 			}
 		}
-		if w := ts.Window(); w.Skipped != 0 || w.LateMs.Max > 1 || w.StepMs.Max > 1 {
-			t.Errorf("the step felt it: %+v", w)
-		}
+		close(blocking.release)
 	})
 }
 

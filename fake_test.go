@@ -196,7 +196,7 @@ func (f *counterFeed) Join(_ feed.SeatID, d feed.Delivery) feed.Stream {
 type counterStream struct {
 	mu              sync.Mutex // tests look at it
 	d               feed.Delivery
-	n               feed.Receipt
+	n, told         feed.Receipt
 	sent            uint32
 	delivered, lost []feed.Receipt
 	resumed         []uint64
@@ -235,8 +235,13 @@ func (s *counterStream) Resume(c uint64, d feed.Delivery) {
 
 func (s *counterStream) Dirty(f feed.Frame) bool { return s.sent != f.(*counterFrame).v }
 func (s *counterStream) Hash() uint32            { return s.sent * 7 }
-func (s *counterStream) Account(a *feed.Account) {}
-func (s *counterStream) Close()                  { s.mu.Lock(); s.closed = true; s.mu.Unlock() }
+func (s *counterStream) Account(a *feed.Account) {
+	s.mu.Lock()
+	a.Add("value", 32*uint64(s.n-s.told), uint64(s.n-s.told))
+	s.told = s.n
+	s.mu.Unlock()
+}
+func (s *counterStream) Close() { s.mu.Lock(); s.closed = true; s.mu.Unlock() }
 
 // testInput is the input of testWorld.
 type testInput struct {

@@ -17,7 +17,8 @@ type Options struct {
 	// MaxPending is the number of links that may be open without a hello; with more, the one that has been silent for the
 	// longest is closed with ReasonSilent. Default 512.
 	MaxPending int
-	// JoinsPerSec is how many joins a second one address (an IPv6 /64) gets, with a burst of five times as many. Default 5.
+	// JoinsPerSec is how many joins a second one address (an IPv6 /64) gets, and a tenth of what an IPv6 /48 gets, with a burst
+	// of five times as many. Default 5.
 	JoinsPerSec int
 	// LiftCaps lifts MaxPlayers, JoinsPerSec and Spec.Rooms: for load tests. It is never implied by an address.
 	LiftCaps bool

@@ -132,9 +132,15 @@ func (r *Room) resume(s *Seat, c *Conn, h Hello) {
 	if c.phase.Load() != linkPending {
 		return
 	}
+	w, told := r.game.world().(Dropper)
 	if old := s.conn; old != nil {
 		r.detach(s)
 		old.fail(ReasonReplaced)
+		if told {
+			if w.Drop(s); r.dead.Load() {
+				return
+			}
+		}
 	}
 	s.conn = c
 	r.waiting--
@@ -143,8 +149,10 @@ func (r *Room) resume(s *Seat, c *Conn, h Hello) {
 		r.detach(s)
 		return
 	}
-	if w, ok := r.game.world().(Dropper); ok {
-		w.Resume(s)
+	if told {
+		if w.Resume(s); r.dead.Load() {
+			return
+		}
 	}
 	r.srv.counters.resumed.Add(1)
 	if f := r.srv.opt.Hooks.Joined; f != nil {
@@ -266,6 +274,9 @@ func newToken() string {
 
 const maxNameRunes = 24
 
+// blanks are letters and symbols that show nothing: Hangul fillers and the empty Braille pattern.
+const blanks = "\u115f\u1160\u3164\uffa0\u2800"
+
 // cleanName makes what a client calls itself fit to be shown to others; it may return an empty string.
 func cleanName(in string) string {
 	if len(in) > 4*maxNameRunes {
@@ -275,8 +286,8 @@ func cleanName(in string) string {
 	n, space := 0, false
 	for _, r := range in {
 		switch {
-		case r == utf8.RuneError, unicode.Is(unicode.Cc, r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Co, r):
-			continue // control, bidi, zero-width, private use
+		case r == utf8.RuneError, unicode.Is(unicode.Cc, r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Co, r), strings.ContainsRune(blanks, r):
+			continue // control, bidi, zero-width, private use, blank
 		case unicode.IsSpace(r):
 			space = n > 0
 			continue

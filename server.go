@@ -425,26 +425,41 @@ func (s *Server) warnFIFO(now time.Time) {
 // workers run Room.Go's functions on threads of low priority.
 type workers struct {
 	queue chan func()
-	wg    sync.WaitGroup
 
-	mu     sync.RWMutex // guards closed: nothing is queued after it
-	closed bool
+	mu      sync.RWMutex // guards closed: nothing is queued after it
+	closed  bool
+	running sync.WaitGroup
 }
 
-const maxQueuedWork = 1024
+const (
+	maxQueuedWork = 1024
+	// workGrace is how long Close waits for work that runs. Go has no way to end a goroutine; it must not keep the process.
+	workGrace = 2 * time.Second
+)
 
 func newWorkers(n int) *workers {
 	w := &workers{queue: make(chan func(), maxQueuedWork)}
 	for range n {
-		w.wg.Go(func() {
-			runtime.LockOSThread() // for the priority; the thread ends with the goroutine
-			_, _ = beat.RaiseThread(beat.PriorityNice, workerNice)
-			for f := range w.queue {
-				f()
-			}
-		})
+		w.start()
 	}
 	return w
+}
+
+func (w *workers) start() {
+	w.running.Go(func() {
+		runtime.LockOSThread() // for the priority; the thread ends with the goroutine
+		_, _ = beat.RaiseThread(beat.PriorityNice, workerNice)
+		ended := false
+		defer func() {
+			if !ended { // the work called runtime.Goexit
+				w.start()
+			}
+		}()
+		for f := range w.queue {
+			f()
+		}
+		ended = true
+	})
 }
 
 // do queues f; false: too much waits, or the server has ended.
@@ -467,7 +482,15 @@ func (w *workers) close() {
 	w.closed = true
 	w.mu.Unlock()
 	close(w.queue)
-	w.wg.Wait()
+	done := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(workGrace):
+	}
 }
 
 // measures are histograms of the encoders' work, over one window.
