@@ -46,7 +46,7 @@ var house = []houseRule{
 	{pkg: "link/*", ours: []string{".", "feed"}},
 	{pkg: "store/*", ours: []string{"."}},
 	{pkg: "fleet", ours: []string{"."}},
-	{pkg: "ops", ours: []string{"."}, modules: []string{"github.com/prometheus/client_golang"}},
+	{pkg: "ops", ours: []string{".", "feed"}, modules: []string{"github.com/prometheus/client_golang"}},
 	{pkg: "web", modules: []string{"github.com/evanw/esbuild"}},
 	{pkg: "gate"},
 

@@ -46,7 +46,7 @@ var refusals = [numRefusals]struct{ name, text string }{
 
 // Headers by which proxies say that they forward. One of them is enough to disbelieve loopback.
 var forwardHeaders = []string{"Forwarded", "X-Real-Ip", "X-Client-Ip", "X-Forwarded-Host", "X-Forwarded-Proto",
-	"X-Forwarded-Server", "X-Forwarded-Port", "Via", "True-Client-Ip", "Cf-Connecting-Ip", "Fly-Client-Ip"}
+	"X-Forwarded-Server", "X-Forwarded-Port", "Via", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Ray", "Fly-Client-Ip"}
 
 func newAccess(token string, proxies []netip.Prefix) *access {
 	a := &access{hasToken: token != "", proxies: slices.Clone(proxies)}

@@ -1,8 +1,11 @@
 package ops
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/internal/proc"
@@ -10,6 +13,7 @@ import (
 
 const debugText = `drumline debug
 
+account?world=W&room=R      where the bytes of each seat of a room went since it joined: bits and writes by type and field
 stats                       everything the server counts, as JSON
 window                      GET: what was measured since the window began; POST: begin a new one
 pprof/                      Go's profiles; pprof/profile?seconds=10 for the CPU, pprof/heap for memory
@@ -24,6 +28,23 @@ func debugIndex(w http.ResponseWriter, _ *http.Request) {
 func (h *handler) debugStats(w http.ResponseWriter, _ *http.Request) {
 	h.writeJSON(w, http.StatusOK, h.picture(healthMaxAge))
 }
+
+// account tells where the bytes of a room's seats went.
+func (h *handler) account(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), accountTimeout)
+	defer cancel()
+	rows, err := h.src.Account(ctx, r.FormValue("world"), r.FormValue("room"))
+	switch {
+	case errors.Is(err, drumline.ErrClosed):
+		http.Error(w, "there is no such room: give ?world= and ?room=", http.StatusNotFound)
+	case err != nil:
+		http.Error(w, "the encoders did not answer in time", http.StatusServiceUnavailable)
+	default:
+		h.writeJSON(w, http.StatusOK, rows)
+	}
+}
+
+const accountTimeout = 2 * time.Second
 
 // DebugWindow is the answer of GET /debug/window.
 type DebugWindow struct {

@@ -16,6 +16,7 @@
 package ops
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"time"
 
 	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/feed"
 )
 
 // Source is what the handler asks for its figures; *drumline.Server is one. Its methods may be called from any goroutine.
@@ -35,6 +37,7 @@ type Source interface {
 	Stats() drumline.Stats
 	Window() drumline.Window
 	ResetWindow()
+	Account(ctx context.Context, world, room string) (map[drumline.SeatID]map[string]feed.Row, error)
 	// Distribution is described at drumline.Server. Each call's counts are at least those of the call before.
 	Distribution(what string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration)
 }
@@ -118,6 +121,7 @@ func newHandlerAt(src Source, o Options, now func() time.Time) (*handler, error)
 	private.Handle("GET /metrics", metrics)
 	private.HandleFunc("GET /debug/{$}", debugIndex)
 	private.HandleFunc("GET /debug/stats", h.debugStats)
+	private.HandleFunc("GET /debug/account", h.account)
 	private.HandleFunc("GET /debug/window", h.window)
 	private.HandleFunc("POST /debug/window", h.resetWindow)
 	private.HandleFunc("GET /debug/pprof/", pprof.Index)

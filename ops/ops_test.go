@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/feed"
 )
 
 // source is a server of made-up figures.
@@ -43,7 +45,14 @@ func (s *source) set(f func(st *drumline.Stats)) {
 	f(&s.stats)
 }
 
-// Distribution makes it a Distributor: steps of 1 ms, two of them.
+func (s *source) Account(_ context.Context, world, room string) (map[drumline.SeatID]map[string]feed.Row, error) {
+	if world != "arena" || room != "busy" {
+		return nil, drumline.ErrClosed
+	}
+	return map[drumline.SeatID]map[string]feed.Row{3: {"player.x": {Bits: 320, Count: 20}}}, nil
+}
+
+// Distribution tells of two steps of 1 ms.
 func (s *source) Distribution(_ string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration) {
 	for _, b := range bounds {
 		n := uint64(0)
@@ -269,11 +278,12 @@ func TestCrossSitePost(t *testing.T) {
 func TestDebugPages(t *testing.T) {
 	h := newHandler(t, newSource(), Options{})
 	for path, want := range map[string]string{
-		"/debug/":                   "pprof",
-		"/debug/stats":              `"Players":3`,
-		"/debug/pprof/":             "goroutine",
-		"/debug/pprof/heap?debug=1": "heap profile",
-		"/debug/pprof/cmdline":      "",
+		"/debug/":                              "pprof",
+		"/debug/stats":                         `"Players":3`,
+		"/debug/account?world=arena&room=busy": `{"3":{"player.x":{"bits":320,"count":20}}}`,
+		"/debug/pprof/":                        "goroutine",
+		"/debug/pprof/heap?debug=1":            "heap profile",
+		"/debug/pprof/cmdline":                 "",
 	} {
 		if w := do(h, local("GET", path)); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d %.200s", path, w.Code, w.Body)
