@@ -2,15 +2,27 @@ package bots
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/gobwas/ws"
-
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
+	"github.com/drumline-engine/drumline/link/ws"
 )
+
+// maxMessage bounds what a server can make a bot keep, in bytes.
+const maxMessage = 1 << 20
+
+// Close codes of RFC 6455 that a bot sends.
+const (
+	codeNormal   = 1000
+	codeProtocol = 1002
+	codeNone     = 1005 // a close frame without a code
+)
+
+var errMessage = errors.New("bots: a message that the protocol does not have")
 
 type state uint8
 
@@ -35,6 +47,12 @@ type counts struct {
 	inputs, unsent                     uint64
 }
 
+const (
+	maxLead = 24 // steps
+	// maxAhead is from when on labels before the newest are not waited for but followed back, in steps.
+	maxAhead = 32
+)
+
 // echoes is how many sent inputs a bot remembers in order to time their acks.
 const echoes = 32
 
@@ -56,6 +74,7 @@ type bot struct {
 	rcvbuf    int
 	mind      func(dst []byte, v drumline.BotView) []byte
 	section   func(h drumline.StateHeader, feed int, body []byte) error
+	frame     func(op ws.Op, p []byte) error
 
 	// the link
 	state            state
@@ -64,7 +83,7 @@ type bot struct {
 	deadline         time.Duration
 	endedAt          time.Duration
 	c                conn
-	in               frames
+	in               ws.FrameReader
 	out              []byte // what the socket did not take
 	reads            bool   // registered for reading, or not
 	paused           bool
@@ -77,7 +96,6 @@ type bot struct {
 	// the room
 	hz         int
 	tickZero   time.Duration // of tick 0, by the fleet's clock
-	aged       bool          // tickZero is right for this epoch
 	epoch      uint8
 	tick       feed.Tick
 	tickAt     time.Duration
@@ -85,7 +103,8 @@ type bot struct {
 	view       drumline.BotView
 	verify     bool
 	inputSize  int
-	perPacket  int
+	perPacket  int           // inputs in a message; 0: those that are new
+	stride     int           // steps between two messages, at most MaxInputs
 	lastPacket time.Duration // 0: none
 	ack        uint16
 	history    uint32
@@ -98,10 +117,14 @@ type bot struct {
 	valid  int                        // how many in a row there are, up to newest
 	lead   int
 	leadAt time.Duration
-	sent   [echoes]sent
-	sentN  uint
-	echoed uint16
-	beats  uint64
+	// The labels go on from paceLabel at paceAt.
+	paced     bool
+	paceAt    time.Duration
+	paceLabel drumline.Tick
+	sent      [echoes]sent
+	sentN     uint
+	echoed    uint16
+	beats     uint64
 }
 
 // begin is called when the connection is made and the hello is on its way.
@@ -126,10 +149,11 @@ func (b *bot) hello() []byte {
 // receive takes bytes from the socket.
 func (b *bot) receive(p []byte) {
 	b.n.wire += uint64(len(p))
-	if err := b.in.read(p, b); err != nil {
-		if b.state != ended {
-			b.close(ws.StatusProtocolError, BadFrame)
-		}
+	if err := b.in.Feed(p, b.frame); err != nil && b.state != ended {
+		b.close(codeProtocol, BadFrame)
+	}
+	if b.state == ended {
+		b.in = ws.FrameReader{} // not in end, which is called while it reads
 	}
 }
 
@@ -154,15 +178,15 @@ func (b *bot) end(reason string) {
 		b.c.close()
 		b.c = nil
 	}
-	b.in, b.out = frames{}, nil
+	b.out = nil
 	if was != live {
 		b.f.settle()
 	}
 }
 
 // close tells the server code and ends the link.
-func (b *bot) close(code ws.StatusCode, reason string) {
-	b.send(ws.OpClose, ws.NewCloseFrameBody(code, ""))
+func (b *bot) close(code int, reason string) {
+	b.send(ws.OpClose, ws.AppendClose(nil, code, ""))
 	b.end(reason)
 }
 
@@ -171,31 +195,31 @@ func (b *bot) leave() {
 	if b.state == live {
 		b.send(ws.OpBinary, []byte{drumline.KindLeave})
 	}
-	b.send(ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))
+	b.send(ws.OpClose, ws.AppendClose(nil, codeNormal, ""))
 }
 
-// frame is called for each message and control frame.
-func (b *bot) frame(op ws.OpCode, p []byte) error {
-	if b.state == ended {
-		return io.EOF
-	}
+// onFrame is called for each message and control frame. After an error no more is read.
+func (b *bot) onFrame(op ws.Op, p []byte) error {
+	var err error
 	switch op {
 	case ws.OpPing:
 		b.send(ws.OpPong, p)
-		return nil
 	case ws.OpPong:
-		return nil
 	case ws.OpClose:
 		reason := Reset
-		if code, _ := ws.ParseCloseFrameData(p); code != 0 {
-			reason = codeName(int(code))
+		if code, _, err := ws.ParseClose(p); err == nil && code != codeNone {
+			reason = codeName(code)
 		}
-		b.close(ws.StatusNormalClosure, reason)
-		return io.EOF
+		b.close(codeNormal, reason)
 	case ws.OpBinary:
-		return b.message(p)
+		err = b.message(p)
+	default:
+		err = errMessage // the protocol has no text
 	}
-	return errFrame // the protocol has no text
+	if b.state == ended {
+		return io.EOF
+	}
+	return err
 }
 
 // codeName names a close code.
@@ -210,7 +234,7 @@ func codeName(code int) string {
 
 func (b *bot) message(p []byte) error {
 	if len(p) == 0 {
-		return errFrame
+		return errMessage
 	}
 	switch p[0] {
 	case drumline.KindState:
@@ -235,7 +259,7 @@ func (b *bot) message(p []byte) error {
 			return nil
 		}
 	}
-	return errFrame
+	return errMessage
 }
 
 func (b *bot) onWelcome(p []byte) error {
@@ -260,14 +284,12 @@ func (b *bot) onWelcome(p []byte) error {
 		b.lanes = append(b.lanes, f.Lane)
 	}
 	b.hz, b.epoch, b.tick, b.tickAt = w.Hz, w.Epoch, w.Tick, now
-	b.tickZero, b.aged = time.UnixMicro(w.TickZeroUs).Sub(b.f.start.Round(0)), w.Hz > 0
-	b.perPacket, b.lead = b.f.o.InputsPerPacket, 2
-	if b.perPacket == 0 {
-		b.perPacket = 1
-		if hz := b.f.o.InputHz; hz > 0 {
-			b.perPacket = min(max((w.Hz+hz/2)/hz, 1), drumline.MaxInputs)
-		}
+	b.tickZero = time.UnixMicro(w.TickZeroUs).Sub(b.f.start.Round(0))
+	b.perPacket, b.stride = b.f.o.InputsPerPacket, 1
+	if hz := b.f.o.InputHz; hz > 0 {
+		b.stride = min(max((w.Hz+hz-1)/hz, 1), drumline.MaxInputs)
 	}
+	b.lead = b.goal()
 	b.state, b.joined = live, true
 	storeMax(&b.f.lastJoin, int64(now))
 	b.s.watch(b)
@@ -277,7 +299,7 @@ func (b *bot) onWelcome(p []byte) error {
 
 func (b *bot) unwelcome(why string) error {
 	b.note(why)
-	b.close(ws.StatusNormalClosure, BadWelcome)
+	b.close(codeNormal, BadWelcome)
 	return io.EOF
 }
 
@@ -323,12 +345,12 @@ func (b *bot) onState(p []byte) {
 		b.note("a state packet: " + err.Error())
 		return
 	}
-	tick := b.fullTick(h)
-	if h.Epoch != b.epoch {
-		// The room was restored; when the new tick 0 was due is not told.
-		b.epoch, b.aged = h.Epoch, false
+	if b.overtaken(h.Epoch) {
+		return
 	}
-	if tick >= b.tick || !b.aged {
+	b.epoch = h.Epoch
+	tick := b.fullTick(h.Tick16)
+	if tick >= b.tick {
 		b.tick, b.tickAt, b.view.Tick = tick, now, tick
 	}
 	b.received(h.Seq)
@@ -341,7 +363,7 @@ func (b *bot) onState(p []byte) {
 				b.note(fmt.Sprintf("tick %d: the hash of what it holds is not the server's", tick))
 			}
 		}
-		if b.aged && b.measured {
+		if b.hz > 0 && b.measured {
 			b.f.age.Record(now - b.tickZero - time.Duration(tick)*time.Second/time.Duration(b.hz))
 		}
 	}
@@ -353,33 +375,37 @@ func (b *bot) onSection(h drumline.StateHeader, i int, body []byte) error {
 	if i >= len(b.view.Decoders) {
 		return fmt.Errorf("bots: a section of feed %d of %d", i, len(b.view.Decoders))
 	}
-	if !b.decodes {
+	if !b.decodes || b.overtaken(h.Epoch) {
 		return nil
 	}
+	if b.lanes[i] != feed.State {
+		return fmt.Errorf("bots: a section of feed %d, which is reliable", i)
+	}
 	return b.view.Decoders[i].Decode(feed.Packet{
-		Seq: h.Seq, Epoch: h.Epoch, Tick: b.fullTick(h), Ack: h.Ack, Acks: h.Acks,
+		Seq: h.Seq, Epoch: h.Epoch, Tick: b.fullTick(h.Tick16), Ack: h.Ack, Acks: h.Acks,
 	}, body)
 }
 
-// fullTick finds the tick nearest to the newest one that ends in the header's 16 bits. A new epoch begins near 0.
-func (b *bot) fullTick(h drumline.StateHeader) feed.Tick {
-	if h.Epoch != b.epoch {
-		return feed.Tick(h.Tick16)
-	}
-	return b.tick + feed.Tick(int16(h.Tick16-uint16(b.tick)))
+// overtaken says that a message is of an epoch before this one: what it tells is of a world that was replaced.
+func (b *bot) overtaken(epoch uint8) bool { return int8(epoch-b.epoch) < 0 }
+
+// fullTick finds the tick nearest to the newest one that ends in a header's 16 bits. Ticks run on when the epoch is raised.
+func (b *bot) fullTick(low uint16) feed.Tick {
+	return b.tick + feed.Tick(int16(low-uint16(b.tick)))
 }
 
-// onReliable takes a section of a reliable feed: kind, feed, epoch, body.
+// onReliable takes a section of a reliable feed. Its bytes count with those of state.
 func (b *bot) onReliable(p []byte) {
-	if len(p) < 3 || int(p[1]) >= len(b.view.Decoders) || b.lanes[p[1]] != feed.Reliable {
-		b.n.decodeErrors++
-		b.note("a reliable message of no feed")
-		return
+	b.n.bytes += uint64(len(p))
+	h, body, err := drumline.ParseReliable(p)
+	if err == nil && (h.Feed >= len(b.lanes) || b.lanes[h.Feed] != feed.Reliable) {
+		err = fmt.Errorf("there is no reliable feed %d", h.Feed)
 	}
-	if !b.decodes {
-		return
+	if err == nil && b.decodes && !b.overtaken(h.Epoch) {
+		b.epoch = h.Epoch
+		err = b.view.Decoders[h.Feed].Decode(feed.Packet{Epoch: h.Epoch, Tick: h.Tick}, body)
 	}
-	if err := b.view.Decoders[p[1]].Decode(feed.Packet{Epoch: p[2], Tick: b.tick}, p[3:]); err != nil {
+	if err != nil {
 		b.n.decodeErrors++
 		b.note("a reliable message: " + err.Error())
 	}
@@ -434,12 +460,27 @@ func (b *bot) onInputAck(h drumline.StateHeader, now time.Duration) {
 			}
 		}
 	}
+	margin := int(h.Margin)
 	switch since := now - b.leadAt; {
-	case h.Margin < 1 && since > 150*time.Millisecond && b.lead < 16:
-		b.lead, b.leadAt = b.lead+1, now
-	case h.Margin > 4 && since > time.Second && b.lead > 0:
-		b.lead, b.leadAt = b.lead-1, now
+	case margin < b.goal() && since > 150*time.Millisecond && b.lead < maxLead:
+		b.follow(1, now)
+	case margin > b.goal()+3 && since > time.Second && b.lead > 0:
+		b.follow(-1, now)
 	}
+}
+
+// goal is the least margin of a message's newest input with which its oldest new one is a whole step early.
+func (b *bot) goal() int {
+	if b.perPacket > 0 {
+		return min(b.perPacket, b.stride)
+	}
+	return b.stride
+}
+
+// follow changes the lead.
+func (b *bot) follow(by int, now time.Duration) {
+	b.lead, b.leadAt = b.lead+by, now
+	b.paceLabel += drumline.Tick(by)
 }
 
 // beat is a bot's turn in the schedule of sends: slot is when it was due.
@@ -468,7 +509,7 @@ func (b *bot) beat(slot, now time.Duration) {
 		}
 		return
 	}
-	label := b.label(now)
+	label := b.label(slot, now)
 	b.s.message = b.appendInputs(b.s.message[:0], label)
 	if !b.send(ws.OpBinary, b.s.message) {
 		b.n.unsent++
@@ -482,16 +523,28 @@ func (b *bot) beat(slot, now time.Duration) {
 	b.sentN++
 }
 
-// label is the step for which an input that is sent now should be meant: the one that runs when it arrives, plus a lead that
-// follows the server's margin. 0 means the next one.
-func (b *bot) label(now time.Duration) drumline.Tick {
+// label is the step for which an input of slot that is sent now should be meant: the one that runs when it arrives, plus a lead
+// that follows the server's margin. 0 means the next one. From message to message it goes on by the time between their slots,
+// since an estimate from arrivals alone is one step off now and then, and each time a step is sent twice or not at all.
+func (b *bot) label(slot, now time.Duration) drumline.Tick {
 	if b.hz == 0 || !b.got {
+		b.paced = false
 		return 0
 	}
 	since := min(now-b.tickAt, 2*time.Second) // a pause stops the estimate, not the inputs
-	l := b.tick + 1 + drumline.Tick(b.lead) + drumline.Tick(int64(since)*int64(b.hz)/int64(time.Second))
-	if l <= b.newest && b.newest-l < 32 {
+	estimate := b.tick + 1 + drumline.Tick(b.lead) + drumline.Tick(int64(since)*int64(b.hz)/int64(time.Second))
+	l := b.paceLabel + drumline.Tick((int64(slot-b.paceAt)*int64(b.hz)+int64(time.Second)/2)/int64(time.Second))
+	if off := int32(estimate - l); !b.paced || off < -1 || off > 1 {
+		b.paced, b.paceAt, b.paceLabel = true, slot, estimate
+		l = estimate
+	}
+	// The server dropped steps, or there are more messages than steps: wait for it, as the last one's or the next one's.
+	switch ahead := int32(b.newest - l); {
+	case ahead < 0 || ahead >= maxAhead || b.newest == 0:
+	case int(ahead) < b.stride:
 		l = b.newest + 1
+	default:
+		l = b.newest
 	}
 	return l
 }
@@ -505,13 +558,17 @@ func (b *bot) appendInputs(dst []byte, label drumline.Tick) []byte {
 		dst = drumline.AppendInputHeader(dst, b.ack, b.history, 1, 0)
 		return append(dst, b.input...)
 	}
-	fresh := int64(label) - int64(b.newest)
-	n := b.perPacket
-	if fresh <= 0 || fresh > int64(n) || b.newest == 0 {
-		fresh, b.valid = int64(n), 0
+	most := b.perPacket
+	if most == 0 {
+		most = drumline.MaxInputs
+	}
+	fresh := int(int32(label - b.newest))
+	if fresh < 0 || fresh > most || b.newest == 0 {
+		// What came before does not follow, and older steps than these are over.
+		fresh, b.valid = b.goal(), 0
 	}
 	for i := fresh - 1; i >= 0; i-- {
-		if int64(label) <= i {
+		if int64(label) <= int64(i) {
 			continue
 		}
 		p := &b.ring[(label-drumline.Tick(i))%drumline.MaxInputs]
@@ -519,6 +576,10 @@ func (b *bot) appendInputs(dst []byte, label drumline.Tick) []byte {
 		b.valid = min(b.valid+1, drumline.MaxInputs)
 	}
 	b.newest = label
+	n := b.perPacket
+	if n == 0 {
+		n = max(fresh, 1)
+	}
 	n = min(n, b.valid)
 	dst = drumline.AppendInputHeader(dst, b.ack, b.history, n, label)
 	for i := range n {
@@ -540,11 +601,11 @@ func (b *bot) think() {
 
 // send frames p and gives it to the socket, and keeps what that does not take. It is false if nothing was sent, since there is
 // something left from before or the link has ended.
-func (b *bot) send(op ws.OpCode, p []byte) bool {
+func (b *bot) send(op ws.Op, p []byte) bool {
 	if b.state == ended || !b.flush() {
 		return false
 	}
-	b.s.scratch = appendFrame(b.s.scratch[:0], op, b.s.mask(), p)
+	b.s.scratch = ws.AppendClientFrame(b.s.scratch[:0], op, p, b.s.mask())
 	n, err := b.c.write(b.s.scratch)
 	if err != nil {
 		b.closedBy(err)

@@ -92,8 +92,9 @@ type Options struct {
 
 	// InputHz is how many input messages a bot sends a second, up to 200; negative: none, acks only. Default 20.
 	InputHz int
-	// InputsPerPacket is how many inputs go into one message, 1 to 8. Default: as many as there are steps between two
-	// messages, so that each step has its own, as a page does it. NewBot's function is asked once per message.
+	// InputsPerPacket is how many inputs go into one message, 1 to 8: the newest, also if they were sent before. Default: those of
+	// the steps since the message before, so that each step has one and none is sent twice. NewBot's function is asked once per
+	// message.
 	InputsPerPacket int
 	// DecodeEvery n lets one bot in n decode what it gets; the others read the header and ack. Default 1.
 	DecodeEvery int
@@ -353,9 +354,10 @@ type Figures struct {
 	Refused, Closed map[string]int
 	// Clients is the number of bots that the following figures are about.
 	Clients int
-	// Packets are state packets, Bytes theirs; WireBytes are all bytes read from the sockets.
+	// Packets are state packets, Bytes those and reliable sections; WireBytes are all bytes read from the sockets.
 	Packets, Bytes, WireBytes uint64
-	// Gap is between two state packets of one bot, and since the last one if that is long ago. Age is from the time at which a packet's tick was due until it was decoded.
+	// Gap is between two state packets of one bot, and since the last one if that is long ago. Age is from the time at which a
+	// packet's tick was due until it was decoded; it takes the server's clock for this one, so both must be the same machine's.
 	// Late is from an input's slot to its write, Echo from the slot until a packet acks it.
 	Gap, Age, Late, Echo *hist.Snapshot
 	// DecodeErrors and Mismatches count packets; Verified those whose hash was compared.
@@ -493,7 +495,7 @@ func newBot(f *Fleet, s *shard, i int) *bot {
 	if f.o.NewBot != nil {
 		b.mind = f.o.NewBot(seed)
 	}
-	b.section = b.onSection
+	b.section, b.frame, b.in.Limit = b.onSection, b.onFrame, maxMessage
 	b.rcvbuf = f.o.Rcvbuf
 	if special := b.willPause || f.o.RateBytes > 0; special && b.rcvbuf == 0 {
 		b.rcvbuf = smallRcvbuf

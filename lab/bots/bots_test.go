@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +25,25 @@ import (
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
 )
+
+// serverFrame makes a server's frame.
+func serverFrame(fin bool, op ws.OpCode, p []byte) []byte {
+	return ws.MustCompileFrame(ws.NewFrame(op, fin, p))
+}
+
+// readFrame reads a client's frame and unmasks it.
+func readFrame(r io.Reader) (ws.Header, []byte, error) {
+	h, err := ws.ReadHeader(r)
+	if err != nil || h.Length > maxMessage {
+		return h, nil, err
+	}
+	p := make([]byte, h.Length)
+	_, err = io.ReadFull(r, p)
+	if h.Masked {
+		ws.Cipher(p, h.Mask, 0)
+	}
+	return h, p, err
+}
 
 // A server that knows just enough: it answers each bot as the test says.
 type fakeServer struct {
@@ -392,7 +414,7 @@ func TestTroubleStaysWithItsBot(t *testing.T) {
 			p.welcome()
 			for n := uint32(1); n < 40; n++ {
 				msg := state1(uint16(n), uint16(100+3*n), binary.LittleEndian.AppendUint32(nil, n), 0, false)
-				all := join(serverFrame(false, ws.OpBinary, msg[:3]), serverFrame(true, ws.OpPing, []byte("x")), serverFrame(true, ws.OpContinuation, msg[3:]))
+				all := slices.Concat(serverFrame(false, ws.OpBinary, msg[:3]), serverFrame(true, ws.OpPing, []byte("x")), serverFrame(true, ws.OpContinuation, msg[3:]))
 				for _, c := range all {
 					if _, err := p.Write([]byte{c}); err != nil {
 						return
@@ -705,28 +727,51 @@ func TestAckHistory(t *testing.T) {
 }
 
 func TestInputsAreForStepsInARow(t *testing.T) {
-	n := byte(0)
-	b := &bot{inputSize: 1, perPacket: 3, mind: func(dst []byte, _ drumline.BotView) []byte { n++; return append(dst, n) }}
-	for _, c := range []struct {
+	type message struct {
 		label  drumline.Tick
 		inputs []byte // newest first
-	}{
-		{10, []byte{1, 1, 1}},
-		{13, []byte{2, 2, 2}},
-		{14, []byte{3, 2, 2}}, // one new, two repeated
-		{16, []byte{4, 4, 3}}, // two new
-		{20, []byte{5, 5, 5}}, // four steps on: one is left out
-		{5, []byte{6, 6, 6}},  // a new epoch
-		{0, []byte{7}},
-	} {
-		msg := b.appendInputs(nil, c.label)
-		if got := msg[12:]; string(got) != string(c.inputs) || binary.LittleEndian.Uint32(msg[8:]) != uint32(c.label) {
-			t.Errorf("label %d: %v, want %v", c.label, got, c.inputs)
-		}
 	}
-	b = &bot{inputSize: 2, perPacket: 8}
-	if msg := b.appendInputs(nil, 3); msg[7] != 3 || len(msg) != 12+3*2 {
-		t.Errorf("steps 3, 2, 1: % x", msg)
+	for _, c := range []struct {
+		name      string
+		perPacket int
+		messages  []message
+	}{
+		{"those that are new", 0, []message{
+			{10, []byte{1, 1, 1}},
+			{13, []byte{2, 2, 2}},
+			{14, []byte{3}},
+			{16, []byte{4, 4}},
+			{20, []byte{5, 5, 5, 5}},
+			{20, []byte{5}}, // no step has begun since: the last one again
+			{40, []byte{7, 7, 7}},
+			{5, []byte{8, 8, 8}}, // the server is far behind what was thought
+			{0, []byte{9}},
+			{2, []byte{10, 10}},
+		}},
+		{"always three", 3, []message{
+			{10, []byte{1, 1, 1}},
+			{13, []byte{2, 2, 2}},
+			{14, []byte{3, 2, 2}}, // one new, two repeated
+			{16, []byte{4, 4, 3}}, // two new
+			{20, []byte{5, 5, 5}}, // four steps on: one is left out
+			{20, []byte{5, 5, 5}},
+			{0, []byte{7}},
+		}},
+		{"always eight", 8, []message{
+			{10, []byte{1, 1, 1}}, // the steps before are over
+			{13, []byte{2, 2, 2, 1, 1, 1}},
+			{16, []byte{3, 3, 3, 2, 2, 2, 1, 1}},
+		}},
+		{"one", 1, []message{{10, []byte{1}}, {13, []byte{2}}, {14, []byte{3}}}},
+	} {
+		n := byte(0)
+		b := &bot{inputSize: 1, perPacket: c.perPacket, stride: 3, mind: func(dst []byte, _ drumline.BotView) []byte { n++; return append(dst, n) }}
+		for _, m := range c.messages {
+			msg := b.appendInputs(nil, m.label)
+			if got := msg[12:]; string(got) != string(m.inputs) || int(msg[7]) != len(m.inputs) || binary.LittleEndian.Uint32(msg[8:]) != uint32(m.label) {
+				t.Errorf("%s, label %d: %v, want %v", c.name, m.label, got, m.inputs)
+			}
+		}
 	}
 }
 
@@ -768,25 +813,39 @@ func TestWheel(t *testing.T) {
 }
 
 func TestLabelLeads(t *testing.T) {
-	b := &bot{f: &Fleet{}, hz: 60, got: true, tick: 600, tickAt: time.Second, lead: 2}
-	if l := b.label(time.Second + 50*time.Millisecond); l != 606 {
+	b := &bot{f: &Fleet{}, hz: 60, got: true, tick: 600, tickAt: time.Second, lead: 2, stride: 3}
+	now := time.Second + 50*time.Millisecond
+	if l := b.label(now, now); l != 606 {
 		t.Errorf("label %d, want the tick, three more, the next, two ahead", l)
 	}
 	b.newest = 606
-	if l := b.label(time.Second + 50*time.Millisecond); l != 607 {
+	if l := b.label(now, now); l != 607 {
 		t.Errorf("label %d does not advance", l)
 	}
-	if l := b.label(time.Hour); l != 600+3+120 {
+	b.newest = 609
+	if l := b.label(now, now); l != 609 {
+		t.Errorf("label %d runs ahead of the server", l)
+	}
+	b.newest = 606
+	if l := b.label(time.Hour, time.Hour); l != 600+3+120 {
 		t.Errorf("label %d runs away without packets", l)
 	}
-	late := drumline.StateHeader{Margin: -1}
-	now := time.Second
+	late := drumline.StateHeader{Margin: 2}
+	now = time.Second
 	for range 100 {
 		now += 50 * time.Millisecond
 		b.onInputAck(late, now)
 	}
-	if b.lead != 16 {
+	if b.lead != maxLead {
 		t.Errorf("lead %d after many late inputs", b.lead)
+	}
+	good := drumline.StateHeader{Margin: 3}
+	for range 100 {
+		now += 50 * time.Millisecond
+		b.onInputAck(good, now)
+	}
+	if b.lead != maxLead {
+		t.Errorf("lead %d, changed for good inputs", b.lead)
 	}
 	early := drumline.StateHeader{Margin: 9}
 	for range 1000 {
@@ -795,6 +854,99 @@ func TestLabelLeads(t *testing.T) {
 	}
 	if b.lead != 0 {
 		t.Errorf("lead %d after many early inputs", b.lead)
+	}
+}
+
+// Packets come a little early or late, messages go out a little late: each step has its input once all the same, and in time.
+func TestLabelsKeepPace(t *testing.T) {
+	for _, c := range []struct{ hz, inputHz int }{{60, 20}, {60, 25}, {60, 60}, {30, 20}, {20, 20}, {60, 8}} {
+		f := &Fleet{}
+		f.o.InputHz = c.inputHz
+		b := &bot{f: f, hz: c.hz, got: true, inputSize: 1, stride: (c.hz + c.inputHz - 1) / c.inputHz}
+		b.lead = b.goal()
+		rnd := rand.New(rand.NewPCG(1, 2))
+		jitter := func() time.Duration { return time.Duration(rnd.IntN(3000)) * time.Microsecond }
+		step := func(n int) time.Duration { return time.Duration(n) * time.Second / time.Duration(c.hz) }
+		seen := map[drumline.Tick]int{}
+		first, late := drumline.Tick(0), 0
+		w := wheel{start: 10 * time.Second, hz: int64(c.inputHz), n: 1}
+		for range 20 * c.inputHz {
+			_, slot, _ := w.due(time.Hour)
+			now := slot + jitter()
+			server := drumline.Tick(int64(now) * int64(c.hz) / int64(time.Second))
+			// The newest packet: three steps are a send period here.
+			b.tick = server - server%3
+			b.tickAt = step(int(b.tick)) + jitter()
+			if b.tickAt > now {
+				b.tick, b.tickAt = b.tick-3, b.tickAt-step(3)
+			}
+			label := b.label(slot, now)
+			msg := b.appendInputs(nil, label)
+			if first == 0 {
+				first = label
+			}
+			for i := range drumline.Tick(msg[7]) {
+				seen[label-i]++
+				if label-i <= server {
+					late++
+				}
+			}
+			b.onInputAck(drumline.StateHeader{InputAck: uint16(label), Margin: int8(int32(label-server) - 1)}, now)
+		}
+		holes, repeats := 0, 0
+		for l := first; l <= b.newest; l++ {
+			holes += max(1-seen[l], 0)
+			repeats += max(seen[l]-1, 0)
+		}
+		if holes+repeats+late > 0 {
+			t.Errorf("%d Hz, %d messages a second: %d steps without input, %d repeated, %d late of %d", c.hz, c.inputHz, holes, repeats, late, len(seen))
+		}
+	}
+}
+
+// A raised epoch: numbers, acks and ticks go on; what is still under way from before counts for nothing.
+func TestEpoch(t *testing.T) {
+	d := &countDecoder{}
+	b := &bot{f: &Fleet{}, hz: 60, decodes: true, epoch: 255, tick: 70_000, lanes: []feed.Lane{feed.State, feed.Reliable}}
+	b.view.Decoders = []feed.Decoder{d, &countDecoder{}}
+	b.section = b.onSection
+	packet := func(seq uint16, epoch byte, tick uint32, n uint32) {
+		p := state1(seq, uint16(tick), binary.LittleEndian.AppendUint32(nil, n), 0, false)
+		p[4] = epoch
+		b.onState(p)
+	}
+	packet(10, 255, 70_003, 1)
+	packet(11, 0, 70_006, 2)
+	if b.epoch != 0 || b.tick != 70_006 || b.ack != 11 || b.history != 1 || d.n != 2 {
+		t.Errorf("epoch %d, tick %d, ack %d, history %b, holds %d", b.epoch, b.tick, b.ack, b.history, d.n)
+	}
+	packet(12, 255, 70_007, 3)
+	if b.epoch != 0 || b.tick != 70_006 || b.ack != 11 || d.n != 2 || b.n.decodeErrors != 0 {
+		t.Errorf("after a packet of before: epoch %d, tick %d, ack %d, holds %d, %s", b.epoch, b.tick, b.ack, d.n, b.firstError)
+	}
+	packet(13, 0, 70_009, 4)
+	if b.tick != 70_009 || b.ack != 13 || b.history != 0b110 || d.n != 4 {
+		t.Errorf("tick %d, ack %d, history %b, holds %d", b.tick, b.ack, b.history, d.n)
+	}
+	reliable := func(i int, epoch byte, n uint32) {
+		p := drumline.AppendReliable(nil, drumline.ReliableHeader{Feed: i, Epoch: epoch, Tick: 70_010})
+		b.onReliable(binary.LittleEndian.AppendUint32(p, n))
+	}
+	held := func() uint32 { return b.view.Decoders[1].(*countDecoder).n }
+	reliable(1, 0, 5)
+	reliable(1, 255, 6)
+	if held() != 5 || b.n.decodeErrors != 0 {
+		t.Errorf("the reliable feed holds %d, %s", held(), b.firstError)
+	}
+	if h := b.hash(); h != d.Hash() {
+		t.Errorf("hash %d: not that of the state feed alone", h)
+	}
+	reliable(0, 0, 7) // a feed of the other lane
+	reliable(2, 0, 7)
+	b.onReliable([]byte{drumline.KindReliable, 1, 0, 0, 0, 0})
+	b.onReliable(drumline.AppendReliable(nil, drumline.ReliableHeader{Feed: 1}))
+	if b.n.decodeErrors != 4 || d.n != 4 || held() != 5 {
+		t.Errorf("%d errors, holding %d and %d", b.n.decodeErrors, d.n, held())
 	}
 }
 

@@ -3,6 +3,7 @@ package bots
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,9 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gobwas/ws"
+	gobwas "github.com/gobwas/ws"
 
 	"github.com/drumline-engine/drumline/feed"
+	"github.com/drumline-engine/drumline/link/ws"
 )
 
 // nap is how long a loop sleeps between two looks at its sockets.
@@ -183,7 +185,12 @@ func (b *bot) allowance(now time.Duration) int {
 }
 
 // mask is a frame's masking key. Any will do: there is no proxy to protect.
-func (s *shard) mask() uint32 { return rand.Uint32() }
+func (s *shard) mask() [4]byte { return newMask() }
+
+func newMask() (m [4]byte) {
+	binary.LittleEndian.PutUint32(m[:], rand.Uint32())
+	return m
+}
 
 // decoders makes a bot's decoders. Bots that do not decode share a set that never holds anything.
 func (s *shard) decoders(infos []feed.Info, decodes bool) ([]feed.Decoder, error) {
@@ -236,7 +243,7 @@ func (s *shard) dial(b *bot) {
 
 // dialReason names why a connection could not be made, as far as a client can tell.
 func dialReason(err error) string {
-	var status ws.StatusError
+	var status gobwas.StatusError
 	switch {
 	case errors.As(err, &status):
 		return fmt.Sprintf("http_%d", int(status))
@@ -278,7 +285,7 @@ func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.C
 		c.SetDeadline(at)
 	}
 	undo := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
-	br, _, err := ws.Dialer{}.Upgrade(c, t.url)
+	br, _, err := gobwas.Dialer{}.Upgrade(c, t.url)
 	if err != nil {
 		return c, nil, err
 	}
@@ -287,9 +294,9 @@ func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.C
 			p, _ := br.Peek(n)
 			early = append(early, p...)
 		}
-		ws.PutReader(br)
+		gobwas.PutReader(br)
 	}
-	if _, err := c.Write(appendFrame(nil, ws.OpBinary, rand.Uint32(), hello)); err != nil {
+	if _, err := c.Write(ws.AppendClientFrame(nil, ws.OpBinary, hello, newMask())); err != nil {
 		return c, nil, err
 	}
 	if !undo() {

@@ -194,6 +194,9 @@ type decoder struct {
 	bare   int    // empty fragments of this message
 }
 
+// maxKept is the largest buffer that a FrameReader keeps while it holds nothing.
+const maxKept = 4096
+
 // maxBare bounds how many fragments without content a message may have: they count against no other limit.
 const maxBare = 64
 
@@ -305,8 +308,8 @@ func parseHead(b []byte) (h gobwas.Header, size int, err error) {
 }
 
 // FrameReader splits what a server sends into messages and control frames, for clients that have their own loop. It does not
-// answer pings or closes. The zero value is ready; it is not safe for concurrent use. It allocates only while a frame is larger
-// than what it has held before, and for messages in fragments.
+// answer pings or closes. The zero value is ready; it is not safe for concurrent use. It allocates only for a frame that comes in
+// pieces and is larger than what it has held before, and for messages in fragments; between two frames it keeps at most 4 KiB.
 type FrameReader struct {
 	// Limit is the largest message in bytes. 0: drumline.MaxBacklog.
 	Limit int
@@ -360,10 +363,13 @@ func (r *FrameReader) feed(p []byte, each func(op Op, payload []byte) error) err
 				return err
 			}
 		}
-		if len(r.held) > 0 {
-			r.held = r.held[:0]
-		} else {
+		switch {
+		case len(r.held) == 0:
 			p = p[used:]
+		case cap(r.held) > maxKept:
+			r.held = nil // a client of thousands would keep its largest frame for each
+		default:
+			r.held = r.held[:0]
 		}
 	}
 }

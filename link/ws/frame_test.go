@@ -252,6 +252,63 @@ func TestFrameReaderErrors(t *testing.T) {
 	}
 }
 
+// part makes a server's frame bit by bit, so that it can be wrong.
+func part(first byte, payload string) []byte {
+	b := AppendServerFrame(nil, OpBinary, []byte(payload))
+	b[0] = first
+	return b
+}
+
+// What a client makes of a server's bytes, in pieces of any size.
+func TestFrameReader(t *testing.T) {
+	for _, c := range []rfcCase{
+		{"nothing", nil, nil, 0, nil},
+		{"empty", part(0x82, ""), []string{"2 "}, 0, nil},
+		{"two and a half", slices.Concat(part(0x82, "a"), part(0x89, "b"), []byte{0x82}), []string{"2 a", "9 b"}, 0, nil},
+		{"fragments with a ping between", slices.Concat(part(0x02, "a"), part(0x89, ""), part(0x00, "b"), part(0x80, "c")), []string{"9 ", "2 abc"}, 0, nil},
+		{"text", part(0x81, "a"), []string{"1 a"}, 0, nil},
+		{"close", part(0x88, closePayload(1000, "")), []string{"8 \x03\xe8"}, 0, nil},
+		{"half of a frame", part(0x82, "abc")[:4], nil, 0, nil},
+
+		{"reserved bit", part(0xc2, ""), nil, 1002, ErrProtocol},
+		{"op 3", part(0x83, ""), nil, 1002, ErrProtocol},
+		{"op 11", part(0x8b, ""), nil, 1002, ErrProtocol},
+		{"unfinished ping", part(0x09, ""), nil, 1002, ErrProtocol},
+		{"ping of 126 bytes", []byte{0x89, 126, 0, 126}, nil, 1002, ErrProtocol},
+		{"length 125 in 16 bits", []byte{0x82, 126, 0, 125}, nil, 1002, ErrProtocol},
+		{"length 65535 in 64 bits", []byte{0x82, 127, 0, 0, 0, 0, 0, 0, 255, 255}, nil, 1002, ErrProtocol},
+		{"length of 64 bits", []byte{0x82, 127, 255, 255, 255, 255, 255, 255, 255, 255}, nil, 1002, ErrProtocol},
+		{"over the limit, by the header alone", []byte{0x82, 127, 0, 0, 0, 0, 0, 32, 0, 0}, nil, 1009, ErrTooBig},
+		{"fragments over the limit", slices.Concat(part(0x02, strings.Repeat("d", 200)), part(0x80, strings.Repeat("d", 101))), nil, 1009, ErrTooBig},
+		{"continuation of nothing", part(0x80, ""), nil, 1002, ErrProtocol},
+		{"message inside a message", slices.Concat(part(0x02, ""), part(0x82, "")), nil, 1002, ErrProtocol},
+		{"after good ones, masked", slices.Concat(part(0x82, "a"), masked(0x82, "b")), []string{"2 a"}, 1002, ErrProtocol},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			for _, step := range []int{1, 2, 3, 7, 1 << 20} {
+				events, err := feedAll(c.bytes, step, limit)
+				c.check(t, events, err)
+			}
+		})
+	}
+}
+
+// A reader that waits for a frame holds no more than the start of one, and nothing large between two.
+func TestFrameReaderKeepsLittle(t *testing.T) {
+	var r FrameReader
+	n := 0
+	each := func(Op, []byte) error { n++; return nil }
+	big := AppendServerFrame(nil, OpBinary, make([]byte, 10_000))
+	for i := range 3 {
+		if err := errors.Join(r.Feed(big[:5000], each), r.Feed(big[5000:], each)); err != nil || n != i+1 {
+			t.Fatalf("%d messages, %v", n, err)
+		}
+		if cap(r.held) > maxKept || r.d.joined != nil {
+			t.Errorf("%d + %d bytes are kept", cap(r.held), len(r.d.joined))
+		}
+	}
+}
+
 // FuzzDecoder: no input panics, breaks the limit or depends on where it was cut.
 func FuzzDecoder(f *testing.F) {
 	for _, c := range rfcCases {
@@ -275,6 +332,9 @@ func FuzzFrameReader(f *testing.F) {
 	f.Add(AppendServerFrame(AppendServerFrame(nil, OpBinary, []byte("Hello")), OpClose, []byte{3, 232}), uint8(1))
 	f.Add([]byte{0x01, 3, 'H', 'e', 'l', 0x89, 0, 0x80, 2, 'l', 'o'}, uint8(2))
 	f.Add([]byte{0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0}, uint8(3))
+	f.Add(slices.Concat(part(0x02, "a"), part(0x89, ""), part(0x80, "b")), uint8(4))
+	f.Add(part(0x82, strings.Repeat("x", 290)), uint8(5))
+	f.Add([]byte{0xff, 0xff, 0xff}, uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, step uint8) {
 		kept := bytes.Clone(b)
 		whole, err1 := feedAll(b, len(b)+1, limit)
@@ -284,6 +344,11 @@ func FuzzFrameReader(f *testing.F) {
 		}
 		if !bytes.Equal(b, kept) {
 			t.Error("the input was changed")
+		}
+		r := FrameReader{Limit: limit}
+		_ = r.Feed(b, func(Op, []byte) error { return nil })
+		if n := len(r.held) + len(r.d.joined); n > len(b) {
+			t.Errorf("%d bytes are kept of %d", n, len(b))
 		}
 	})
 }
