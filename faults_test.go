@@ -246,3 +246,39 @@ func TestKickedAndRefused(t *testing.T) {
 		}
 	})
 }
+
+type wrongCommand struct{ testWorld }
+
+func (w *wrongCommand) Command(s *Seat, msg string) error { return nil }
+
+type onlyDrop struct{ World[testInput] }
+
+func (w *onlyDrop) Drop(*Seat) {}
+
+// Mistakes in a world show at the start.
+func TestTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, w := range map[string]World[testInput]{
+			"a Command that is none":  &wrongCommand{testWorld{feeds: []feed.Feed{&counterFeed{}}}},
+			"a Drop without a Resume": &onlyDrop{&testWorld{feeds: []feed.Feed{&counterFeed{}}}},
+			"no feeds":                &testWorld{},
+		} {
+			bad := Define(Kind[testInput]{Spec: Spec{Name: "bad"}, Open: func(*Room) (World[testInput], error) { return w, nil }})
+			ts := newTestServer(t, Spec{}, Options{Worlds: []Definition{bad}}, nil)
+			if err := ts.Try(); err == nil {
+				t.Errorf("%s: no error", name)
+			} else {
+				t.Log(err)
+			}
+			ts.Close()
+		}
+		ts := newTestServer(t, Spec{Hz: 60}, Options{}, nil)
+		if err := ts.Try(); err != nil {
+			t.Error(err)
+		}
+		if st := ts.Stats(); len(st.Rooms) != 0 {
+			t.Error("the trial left a room")
+		}
+		ts.Close()
+	})
+}

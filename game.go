@@ -2,6 +2,7 @@ package drumline
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 
 	"github.com/drumline-engine/drumline/feed"
@@ -72,4 +73,22 @@ func (g *gameOf[I]) step(tick Tick, dt float64, seats []*Seat) {
 	}
 	g.st.Tick, g.st.Dt, g.st.seats = tick, dt, seats
 	g.World.Step(&g.st)
+}
+
+// checkOptional finds methods that look like an optional interface's but are not: a Command with another signature would never
+// be called, and nobody would say why.
+func checkOptional(world any) error {
+	t := reflect.TypeOf(world)
+	has := func(name string) bool { _, ok := t.MethodByName(name); return ok }
+	if _, ok := world.(Commander); !ok && has("Command") {
+		m, _ := t.MethodByName("Command")
+		return fmt.Errorf("%v has a method Command that is %v, not Command(s *drumline.Seat, msg []byte) as drumline.Commander wants: "+
+			"give it this signature, or another name", t, m.Type)
+	}
+	_, drops := world.(interface{ Drop(*Seat) })
+	_, resumes := world.(interface{ Resume(*Seat) })
+	if drops != resumes {
+		return fmt.Errorf("%v has only one of Drop and Resume: drumline.Dropper wants both", t)
+	}
+	return nil
 }

@@ -145,6 +145,9 @@ func (r *Room) openWorld() (err error) {
 	if r.game, err = r.def.kind.open(r); err != nil {
 		return err
 	}
+	if err := checkOptional(r.game.world()); err != nil {
+		return err
+	}
 	r.feeds = r.game.Feeds()
 	if len(r.feeds) == 0 || len(r.feeds) > maxFeeds {
 		return fmt.Errorf("the world has %d feeds, must have 1 to %d", len(r.feeds), maxFeeds)

@@ -177,6 +177,17 @@ func raise(kind string, nice int) (got, refused string) {
 // Worlds returns the server's worlds in the order of Options.Worlds.
 func (s *Server) Worlds() []Definition { return s.opt.Worlds }
 
+// Try opens a room of each world that nobody will join, and forgets it: mistakes in a world's feeds and methods then show at the
+// start and not when the first player comes. It calls Open and Feeds, and may take as long as they do.
+func (s *Server) Try() error {
+	for _, d := range s.opt.Worlds {
+		if err := newRoom(s, d, "trial", s.opt.Seed|1, nil).openWorld(); err != nil {
+			return fmt.Errorf("drumline: world %q does not open: %w", d.spec.Name, err)
+		}
+	}
+	return nil
+}
+
 // Refused counts a refusal that an adapter decided before Accept, such as ReasonOrigin.
 func (s *Server) Refused(p Peer, why Reason) {
 	s.counters.refused[why].Add(1)

@@ -200,6 +200,9 @@ func (c *serveConfig) serve(ctx context.Context, e *env) error {
 		return err
 	}
 	defer srv.Close()
+	if err := srv.Try(); err != nil {
+		return err
+	}
 	guard := newConnGuard(maxWaitingConns)
 	handler, err := c.routes(srv, worlds, guard, log)
 	if err != nil {
