@@ -165,6 +165,36 @@ func TestBotsPlay(t *testing.T) {
 	}
 }
 
+// Somebody who is alone in a room has time to find out what this is: all monsters together must not fall upon him.
+func TestAloneIsNotHopeless(t *testing.T) {
+	const games, most = 31, 120 * 20 // sends
+	lives := func(act func(in Input) Input) (median float64) {
+		var all []float64
+		for seed := range uint64(games) {
+			c := newCrowd(t, 100+seed, 1)
+			play := c.bots[0]
+			c.bots[0] = func(v drumline.BotView) Input { return act(play(v)) }
+			n := 0
+			for ; n < most && c.players.Get(c.seats[0]).HP > 0; n++ {
+				c.run(t)
+			}
+			all = append(all, float64(n)/20)
+		}
+		slices.Sort(all)
+		t.Logf("quartiles %.1f, %.1f, %.1f s", all[games/4], all[games/2], all[games*3/4])
+		return all[games/2]
+	}
+	if s := lives(func(in Input) Input { return in }); s < 30 {
+		t.Errorf("a bot lives for %.1f s", s)
+	}
+	if s := lives(func(in Input) Input { return Input{DX: in.DX, DY: in.DY} }); s < 30 {
+		t.Errorf("who runs and never shoots lives for %.1f s", s)
+	}
+	if s := lives(func(Input) Input { return Input{} }); s < 15 {
+		t.Errorf("who stands still lives for %.1f s", s)
+	}
+}
+
 func TestBotAllocatesNothing(t *testing.T) {
 	c := newCrowd(t, 1, 2)
 	for range 50 {

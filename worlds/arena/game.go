@@ -14,7 +14,7 @@ const (
 
 	playerHP     = 100
 	respawnSteps = 150 // dead, 2.5 s
-	shieldSteps  = 90  // after a respawn, or until the first shot
+	shieldSteps  = 240 // after a join or respawn, or until the first shot
 	resumeSteps  = 60  // after a dropped link came back
 	calmSteps    = 240 // unhurt for so long, hit points come back,
 	healSteps    = 8   // one each so many steps
@@ -49,7 +49,7 @@ type Player struct {
 	HP   uint8 `drumline:"range=0:100"`
 	Wait uint8 `drumline:"range=0:150"`
 	// Shield counts the steps in which nothing hits, Away says that the link is down (nothing hits either).
-	Shield uint8 `drumline:"range=0:90"`
+	Shield uint8 `drumline:"range=0:240"`
 	Away   bool
 	Seat   uint8 `drumline:"range=0:15"`
 	Score  uint16
@@ -130,6 +130,7 @@ type game struct {
 	pack   []*Monster
 	packID []snap.EntityID
 	push   [maxMonsters]struct{ x, y float64 }
+	quarry [maxMonsters]quarry
 	cmd    [maxSeats]command
 	seated [maxSeats]bool
 }

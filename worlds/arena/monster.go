@@ -6,9 +6,10 @@ const (
 	chaseSpeed   = 118.0
 	monsterGrip  = 0.07
 	sight        = 200.0
+	hunters      = maxMonsters / maxSeats // run at one player at a time: as many as each would have in a full room
 	bitReach     = playerRadius + monsterRadius + 4
-	biteDamage   = 6
-	biteSteps    = 45
+	biteDamage   = 4
+	biteSteps    = 60
 	elbow        = 2*monsterRadius + 6 // nearer than that, two monsters shun each other
 	elbowSpeed   = 60.0
 	wallShun     = 70.0
@@ -24,18 +25,20 @@ func (g *game) spawnMonster() {
 	g.monsters.Spawn(m)
 }
 
-// prowl moves all monsters. They never stand: they wander in curves, run at the nearest player in sight, and circle around
-// one that they can bite.
+// prowl moves all monsters. They never stand: they wander in curves, a few of them run at a player in sight, and circle
+// around one that they can bite.
 func (g *game) prowl() {
 	g.shun()
+	g.hunt()
 	for i, m := range g.pack {
 		if m.Bite > 0 {
 			m.Bite--
 		}
 		var wx, wy float64
-		p, d := g.nearest(m.X, m.Y)
-		m.Mad = p != nil
-		if p != nil {
+		p, d := g.quarry[i].who, g.quarry[i].far
+		// An earlier one's bite may have been the last.
+		m.Mad = p != nil && p.HP > 0
+		if m.Mad {
 			dx, dy := 1.0, 0.0
 			if d > 1e-6 {
 				dx, dy = (p.X-m.X)/d, (p.Y-m.Y)/d
@@ -53,6 +56,36 @@ func (g *game) prowl() {
 			wx, wy = g.wander(m)
 		}
 		glide(&m.Body, wx+g.push[i].x, wy+g.push[i].y, monsterGrip, monsterRadius)
+	}
+}
+
+// quarry is whom a monster runs at, nil for nobody, and how far off he is.
+type quarry struct {
+	who *Player
+	far float64
+}
+
+// hunt fills quarry: each monster wants the nearest player in sight, and each player gets the nearest few of those who want
+// him. The others let him pass; else all thirty-two would come at somebody who is alone.
+func (g *game) hunt() {
+	for i, m := range g.pack {
+		g.quarry[i].who, g.quarry[i].far = g.nearest(m.X, m.Y)
+	}
+	for i := range g.pack {
+		q := &g.quarry[i]
+		if q.who == nil {
+			continue
+		}
+		// Those who have given up are not counted, but who is farther off than one of them is so than enough others.
+		nearer := 0
+		for j := range g.pack {
+			if o := &g.quarry[j]; o.who == q.who && (o.far < q.far || o.far == q.far && j < i) {
+				nearer++
+			}
+		}
+		if nearer >= hunters {
+			q.who = nil
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ export const MONSTER_RADIUS = 12;
 export const PLAYER_HP = 100;
 export const MONSTER_HP = 60;
 export const RESPAWN_STEPS = 150;
-export const SHIELD_STEPS = 90;
+export const SHIELD_STEPS = 240;
 export const HZ = 60;
 /** In a kill event: a monster instead of a seat. */
 export const NOBODY = 16;
