@@ -186,10 +186,15 @@ if (picturing) {
       await lobby.close();
       const ann = await Player.join(s, device, server.url, device.touch ? "Bob" : "Ann");
       await ann.record();
+      let hp = 0;
+      let calm = 0;
       await until("a lively moment", async () => {
         const me = await ann.ready();
+        // A wound reddens the rim for a moment.
+        calm = me.hp < hp ? 0 : calm + 1;
+        hp = me.hp;
         await ann.hold(Math.sign(500 - me.x), Math.sign(500 - me.y), { dx: 500 - me.x, dy: 500 - me.y, me });
-        return me.hp > 40 && (await ann.happened()).length > 60;
+        return me.hp > 40 && calm > 12 && (await ann.happened()).length > 60;
       });
       await picture(ann.page, `arena-${device.name}`);
       await ann.page.close();
