@@ -39,11 +39,9 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte{KindLeave}, true)
 	hello, _ := AppendJSON(nil, KindHello, Hello{Protocol: ProtocolVersion, World: "test"})
 	f.Add(hello, false)
-	var ts *testServer
+	ts := newTestServer(f, Spec{Hz: 0}, Options{LiftCaps: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, nil)
+	f.Cleanup(ts.Close)
 	f.Fuzz(func(t *testing.T, msg []byte, joined bool) {
-		if ts == nil {
-			ts = newTestServer(t, Spec{Hz: 0}, Options{LiftCaps: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, nil)
-		}
 		l := ts.connect(feed.Ordered)
 		r := newRoom(ts.Server, ts.opt.Worlds[0], "fuzz", 1, nil)
 		if joined {

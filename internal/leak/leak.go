@@ -1,4 +1,9 @@
-package linktest
+// Package leak fails a package's tests when goroutines of this module outlive them:
+//
+//	func TestMain(m *testing.M) { leak.Main(m) }
+//
+// It is for tests only.
+package leak
 
 import (
 	"fmt"
@@ -9,9 +14,10 @@ import (
 	"time"
 )
 
-// Main runs a package's tests and fails if goroutines of this module are left when they are over:
-//
-//	func TestMain(m *testing.M) { linktest.Main(m) }
+// patience is how long goroutines may take to end after the last test.
+const patience = 5 * time.Second
+
+// Main runs the tests, waits up to five seconds for the goroutines that run this module's code to end, and exits.
 func Main(m *testing.M) {
 	code := m.Run()
 	if left := leftover(); left != "" && code == 0 {
@@ -23,7 +29,7 @@ func Main(m *testing.M) {
 
 // leftover waits for the goroutines that run this module's code to end, and returns the stacks of those that do not.
 func leftover() (stacks string) {
-	for end := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if stacks = running(); stacks == "" || time.Now().After(end) {
 			return stacks
 		}
