@@ -14,6 +14,8 @@
  */
 export { join, Refused, Room } from "./room.ts";
 export type { AnyShape, JoinOptions, Quality, RoomState, Shape, StateInfo, View } from "./room.ts";
+export { decoders } from "./feeds.ts";
+export type { FeedDecoder, FeedPacket } from "./feeds.ts";
 export type { Entity } from "./timeline.ts";
 export type { Goodbye, Retry, Welcome } from "./packet.ts";
 export { siteBase } from "./env.ts";

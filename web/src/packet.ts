@@ -23,6 +23,14 @@
 //   7  u8  count    1 … 8
 //   8  u32 label    the step the newest input is for; 0: the next one
 //   12 count × input, newest first, for steps label, label-1, …
+//
+// Reliable message, a section of a feed on the reliable lane; it follows the state of its tick:
+//
+//   0  u8  kind   19
+//   1  u8  feed
+//   2  u8  epoch
+//   3  u32 tick
+//   7  body
 
 export const PROTOCOL_VERSION = 1;
 
@@ -140,6 +148,7 @@ const FLAG_ACKS = 2;
 const FLAG_SECTIONS = 4;
 const STATE_HEADER_BYTES = 10;
 const INPUT_HEADER_BYTES = 12;
+const RELIABLE_HEADER_BYTES = 7;
 
 /** The fixed part of a state packet. */
 export class StateHeader {
@@ -202,6 +211,22 @@ export function parseState(msg: Uint8Array, h: StateHeader, section: (feed: numb
     section(id, msg.subarray(at, at + length));
     at += length;
   }
+}
+
+/** The fixed part of a reliable message. */
+export class ReliableHeader {
+  feed = 0;
+  epoch = 0;
+  tick = 0;
+}
+
+/** Splits a reliable message: fills h and returns the body, a view of msg. It throws a PacketError for a malformed one. */
+export function parseReliable(msg: Uint8Array, h: ReliableHeader): Uint8Array {
+  if (msg.length < RELIABLE_HEADER_BYTES || msg[0] !== KIND_RELIABLE) throw new PacketError("malformed reliable message");
+  h.feed = msg[1]!;
+  h.epoch = msg[2]!;
+  h.tick = u32(msg, 3);
+  return msg.subarray(RELIABLE_HEADER_BYTES);
 }
 
 /** The number nearest to ref whose low 16 bits are low. */
