@@ -10,7 +10,7 @@ import { Sampler } from "./sampler.ts";
 const SENDS_PER_SEC = 20;
 const REPEAT = 3;
 const REPEAT_UNORDERED = 4;
-/** Time between acks while no input runs. */
+/** A packet is acked after this long at the latest: by an input that goes out anyhow, else by an ack alone. */
 const ACK_MS = 250;
 /** A link that has this many bytes waiting takes no more inputs: they would be late. */
 const MAX_WAITING_BYTES = 16 << 10;
@@ -33,7 +33,8 @@ export class Inputs {
   private dirty = false; // without a beat: a change waits for its turn
   private timer: unknown = null;
   private sentAt = -Infinity;
-  private acked = 0;
+  private unackedAt = -1; // when the first packet after the newest ack came; -1: none has
+  private ackTimer: unknown = null;
   private readonly sentLabels = new Float64Array(256);
   private readonly sentTimes = new Float64Array(256);
   private lastAck = -1;
@@ -60,7 +61,7 @@ export class Inputs {
     this.lastAck = -1;
     this.margin = MARGIN_NONE;
     this.acks = new Acks();
-    this.acked = 0;
+    this.unackedAt = -1;
     this.sentAt = -Infinity;
   }
 
@@ -90,7 +91,7 @@ export class Inputs {
 
   /** Sends from now on, if the page gives inputs and is seen. */
   start(): void {
-    this.stop();
+    this.stopTimer();
     if (!this.running) return;
     const period = 1000 / SENDS_PER_SEC;
     let due = this.env.now();
@@ -103,7 +104,14 @@ export class Inputs {
     tick();
   }
 
+  /** The link has ended. */
   stop(): void {
+    this.stopTimer();
+    this.env.clearTimeout(this.ackTimer);
+    this.ackTimer = null;
+  }
+
+  private stopTimer(): void {
     this.env.clearTimeout(this.timer);
     this.timer = null;
   }
@@ -120,7 +128,7 @@ export class Inputs {
         this.send(this.env.now());
       }
     }
-    this.stop();
+    this.stopTimer();
   }
 
   /** Sends what is due. */
@@ -161,7 +169,7 @@ export class Inputs {
     const msg = s.message(this.acks, this.ordered ? REPEAT : REPEAT_UNORDERED);
     if (msg === null) return;
     this.sentAt = now;
-    this.acked = this.acks.newest;
+    this.unackedAt = -1;
     this.sentLabels[s.label & 255] = s.label;
     this.sentTimes[s.label & 255] = now;
     link.send(msg);
@@ -169,11 +177,29 @@ export class Inputs {
 
   /** Sends what is due after a state packet, since timers sleep in hidden pages and packets do not; at least an ack. */
   afterPacket(now: number): void {
+    if (this.unackedAt < 0) this.unackedAt = now;
     this.pump(now);
-    if (this.running || now - this.sentAt < ACK_MS || this.acked === this.acks.newest) return;
-    this.sentAt = now;
-    this.acked = this.acks.newest;
-    this.link()?.send(encodeAck(this.acks));
+    this.ack(now);
+  }
+
+  // Acks what has waited for long enough, and comes again for what has not.
+  private ack(now: number): void {
+    const link = this.link();
+    if (link === null || this.unackedAt < 0) return;
+    let wait = this.unackedAt + ACK_MS - now;
+    if (wait <= 0) {
+      // Into a link that is stuck they would only pile up.
+      if (link.buffered <= MAX_WAITING_BYTES) {
+        this.unackedAt = -1;
+        link.send(encodeAck(this.acks));
+        return;
+      }
+      wait = ACK_MS;
+    }
+    this.ackTimer ??= this.env.setTimeout(() => {
+      this.ackTimer = null;
+      this.ack(this.env.now());
+    }, wait);
   }
 
   /** Takes in what a state packet says of the inputs. */

@@ -43,6 +43,11 @@ export interface JoinOptions {
   url?: string;
   /** Come back to the seat that this tab had before a reload. Default true. */
   resume?: boolean;
+  /**
+   * When the seat is gone after a lost link (the server has restarted, the room broke down, the grace is over), join the same room
+   * anew instead of closing: the room goes live with info.resumed false. Default false; `enter` of drumline/ui sets it.
+   */
+  rejoin?: boolean;
   /** Ask for a hash in each packet and count mismatches; only laboratory servers grant it. */
   verify?: boolean;
   /** For tests. */
@@ -144,7 +149,10 @@ export class Room<S extends Shape = AnyShape> {
     const session = (this.$session = new Session(
       env,
       socketURL(options.url ?? ""),
-      { world: options.world, room: options.room ?? "", name: options.name ?? "", verify: options.verify === true, resume: options.resume !== false },
+      {
+        world: options.world, room: options.room ?? "", name: options.name ?? "", verify: options.verify === true, resume: options.resume !== false,
+        rejoin: options.rejoin === true,
+      },
       {
         cursors: () => this.feeds?.cursors() ?? null,
         welcome: (w, rttMs) => this.setUp(w, rttMs),

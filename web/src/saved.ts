@@ -8,6 +8,8 @@ const SLACK_MS = 5000;
 interface Saved {
   token: string;
   room: string;
+  /** As the player gave it. */
+  name: string;
   cursors: number[];
   /** Wall clock when the page went away; 0: it is still there. */
   leftAt: number;
@@ -32,9 +34,9 @@ export class SavedSeat {
   }
 
   /** Writes the seat down; leaving: the page goes away. */
-  save(graceMs: number, leaving: boolean): void {
+  save(name: string, graceMs: number, leaving: boolean): void {
     if (!this.enabled) return;
-    const s: Saved = { token: this.token, room: this.room, cursors: this.cursors, leftAt: leaving ? this.env.wall() : 0, graceMs };
+    const s: Saved = { token: this.token, room: this.room, name, cursors: this.cursors, leftAt: leaving ? this.env.wall() : 0, graceMs };
     try {
       this.env.storage?.setItem(this.key, JSON.stringify(s));
     } catch {
@@ -42,20 +44,30 @@ export class SavedSeat {
     }
   }
 
-  /** Takes up what a page before this one left, if its grace is not over and it is of `room` (empty: of any). */
-  load(room: string): void {
+  /**
+   * Takes up what a page before this one left, if its grace is not over and it is of `room` (empty: of any). Under another name the
+   * player wants to be somebody new.
+   */
+  load(room: string, name: string): void {
     if (!this.enabled) return;
     try {
       const s = JSON.parse(this.env.storage?.getItem(this.key) ?? "null") as Saved | null;
       if (s === null || typeof s.token !== "string" || s.leftAt === 0) return;
       if (this.env.wall() - s.leftAt > s.graceMs + SLACK_MS) return;
-      if (room !== "" && room !== s.room) return;
+      if (room !== "" && room !== s.room || name !== s.name) return;
       this.token = s.token;
       this.room = s.room;
       this.cursors = Array.isArray(s.cursors) ? s.cursors : [];
     } catch {
       // Not ours, or no storage.
     }
+  }
+
+  /** The seat is lost; its room is where to go back to. */
+  vacate(): void {
+    const { room } = this;
+    this.forget();
+    this.room = room;
   }
 
   forget(): void {

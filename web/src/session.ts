@@ -45,10 +45,12 @@ export class Refused extends Error {
 export type RoomState = "joining" | "live" | "reconnecting" | "closed";
 
 export interface StateInfo {
-  /** What happened to the last link; null at first. */
+  /** Why the link was lost, or what holds up the way back; null at first. It stays after the way back. */
   why: Refused | null;
   /** live: the seat is the one from before. */
   resumed: boolean;
+  /** reconnecting: as far as is known the seat waits. Else the way back is a join as a new player. */
+  kept: boolean;
   /** reconnecting: tries so far, ms to the next one (0: it is running), ms until the seat is given up. */
   attempt: number;
   retryInMs: number;
@@ -62,6 +64,7 @@ export interface SessionOptions {
   name: string;
   verify: boolean;
   resume: boolean;
+  rejoin: boolean;
 }
 
 export interface SessionOwner {
@@ -90,7 +93,7 @@ export class Session {
   private readonly options: SessionOptions;
   private readonly owner: SessionOwner;
   private readonly seat: SavedSeat;
-  private readonly lastInfo: StateInfo = { why: null, resumed: false, attempt: 0, retryInMs: 0, graceLeftMs: 0 };
+  private readonly lastInfo: StateInfo = { why: null, resumed: false, kept: false, attempt: 0, retryInMs: 0, graceLeftMs: 0 };
   private link: Link | null = null;
   private settle: { resolve(): void; reject(e: Refused): void } | null = null;
   private unwatch: (() => void) | null = null;
@@ -98,6 +101,7 @@ export class Session {
   private retryTimer: unknown = null;
   private retryAt = 0;
   private lostAt = 0;
+  private cause: Goodbye | null = null; // what ended the last live link
   private attempt = 0;
   private heardAt = 0;
   private helloAt = 0;
@@ -120,13 +124,15 @@ export class Session {
     const i = this.lastInfo;
     i.attempt = this.attempt;
     i.retryInMs = this.state === "reconnecting" && this.link === null ? Math.max(0, this.retryAt - now) : 0;
-    i.graceLeftMs = this.state === "reconnecting" ? Math.max(0, this.deadline() - now) : 0;
+    const seat = this.state === "reconnecting" && this.seat.token !== "";
+    i.graceLeftMs = seat ? Math.max(0, this.deadline() - now) : 0;
+    i.kept = seat && this.cause?.retry === "resume";
     return i;
   }
 
   /** Joins. The promise fails with a Refused. */
   start(): Promise<void> {
-    this.seat.load(this.options.room);
+    this.seat.load(this.options.room, this.options.name);
     this.unwatch = this.env.onPage((change) => this.page(change));
     return new Promise((resolve, reject) => {
       this.settle = { resolve, reject };
@@ -178,7 +184,7 @@ export class Session {
   private hello(): void {
     this.helloAt = this.env.now();
     const h: Hello = { protocol: PROTOCOL_VERSION, world: this.options.world };
-    const room = this.seat.token !== "" ? this.seat.room : this.options.room;
+    const room = this.seat.room || this.options.room;
     if (room) h.room = room;
     if (this.options.name) h.name = this.options.name;
     if (this.options.verify) h.verify = true;
@@ -215,8 +221,8 @@ export class Session {
     this.seat.room = w.room;
     this.state = "live";
     this.attempt = 0;
-    this.lostAt = 0;
     this.lastInfo.resumed = w.resumed;
+    if (this.cause !== null) this.lastInfo.why = new Refused(this.cause);
     this.save(false);
     this.watchSilence();
     this.owner.live();
@@ -227,7 +233,7 @@ export class Session {
 
   private save(leaving: boolean): void {
     this.seat.cursors = this.owner.cursors() ?? this.seat.cursors;
-    this.seat.save(this.welcome.graceMs, leaving);
+    this.seat.save(this.options.name, this.welcome.graceMs, leaving);
   }
 
   private ended(why: Goodbye): void {
@@ -247,25 +253,37 @@ export class Session {
       this.close(why);
       return;
     }
-    this.lastInfo.why = new Refused(why);
-    if (why.retry === "never" || why.retry === "new") {
-      if (why.reason !== "version") this.seat.forget();
-      this.close(why);
-      return;
-    }
     const now = this.env.now();
-    if (this.lostAt === 0) {
+    const live = this.state === "live";
+    if (live || this.cause === null) {
+      this.cause = why;
       this.lostAt = now;
       this.attempt = 0;
     }
-    const left = this.deadline() - now;
-    if (left <= 0) {
-      this.seat.forget();
-      this.close({ ...why, text: why.reason === "draining" ? why.text : "The connection could not be made again in time.", retry: "new" });
+    const { cause } = this;
+    this.lastInfo.why = new Refused(telling(cause, why));
+    if (this.options.rejoin && this.seat.token !== "" && seatGone(why)) {
+      this.seat.vacate();
+    } else if (why.retry === "never" || why.retry === "new") {
+      if (why.reason !== "version") this.seat.forget();
+      this.close(seatGone(why) ? { ...why, text: `${cause.text} ${why.text}` } : why);
       return;
     }
+    let left = this.seat.token !== "" ? this.deadline() - now : Infinity;
+    if (left <= 0) {
+      if (!this.options.rejoin) {
+        this.seat.forget();
+        const late = "The connection could not be made again in time.";
+        this.close({ ...why, text: cause.reason === "link_lost" ? late : `${cause.text} ${late}`, retry: "new" });
+        return;
+      }
+      this.seat.vacate();
+      left = Infinity;
+    }
+    // Others were quicker; who did not ask for this room may play in another.
+    if (why.reason === "room_full" && this.seat.token === "") this.seat.room = "";
     const backoff = Math.min(MAX_BACKOFF_MS, BACKOFF_MS * 2 ** this.attempt) * (0.5 + this.env.random() / 2);
-    const wait = Math.min(left, Math.max(backoff, this.state === "live" || why.retry === "later" ? why.retryMs : 0));
+    const wait = Math.min(left, Math.max(backoff, live || why.retry === "later" ? why.retryMs : 0));
     this.state = "reconnecting";
     this.retryAt = now + wait;
     this.retryTimer = this.env.setTimeout(() => this.connect(), wait);
@@ -311,4 +329,16 @@ export class Session {
     if (change === "visible" || change === "online") this.retryNow();
     else if (change === "leaving" && (this.state === "live" || this.state === "reconnecting")) this.save(true);
   }
+}
+
+function seatGone(why: Goodbye): boolean {
+  return why.reason === "resume_unknown" || why.reason === "resume_expired";
+}
+
+// Which of two reasons a player should read: what ended the game, or what the newest try to come back met. A server that does not
+// answer is no news of one that restarts, and that a seat is gone is the consequence.
+function telling(cause: Goodbye, why: Goodbye): Goodbye {
+  if (seatGone(why)) return cause;
+  const silent = why.reason === "unreachable" || why.reason === "timeout" || why.reason === "link_lost";
+  return silent && cause.reason !== "link_lost" ? cause : why;
 }

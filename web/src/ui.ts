@@ -8,17 +8,21 @@
  */
 import { siteBase } from "./env.ts";
 import { MAX_NAME, storeName, storedName } from "./name.ts";
-import { type AnyShape, type JoinOptions, Refused, Room, type Shape, join } from "./room.ts";
+import { type AnyShape, type JoinOptions, Refused, Room, type Shape, type StateInfo, join } from "./room.ts";
 import "./ui.css";
 
 export { MAX_NAME, storeName, storedName };
+
+/** How long it is said that a seat is gone. */
+const NOTE_MS = 8000;
 
 /** Options of {@link enter}: by default the world and room come from the page's address. */
 export type EnterOptions = Partial<JoinOptions>;
 
 /**
  * Asks for a name if none is known, joins, shows why when that fails, and tries again: by itself where waiting helps, else when
- * the player asks. The room it returns has its {@link status} shown.
+ * the player asks. The room it returns has its {@link status} shown and joins anew by itself when its seat is gone. The room's name goes
+ * into the page's address, so that a friend who gets it comes to the same room.
  */
 export async function enter<S extends Shape = AnyShape>(options: EnterOptions = {}): Promise<Room<S>> {
   const world = options.world ?? document.documentElement.dataset["world"] ?? "";
@@ -26,7 +30,11 @@ export async function enter<S extends Shape = AnyShape>(options: EnterOptions = 
   const name = options.name ?? (storedName() || (await askName()));
   for (let tries = 0; ; tries++) {
     try {
-      const r = await join<S>({ ...options, world, room, name });
+      const r = await join<S>({ rejoin: true, ...options, world, room, name });
+      if (options.room === undefined) {
+        addressRoom(r);
+        r.onState(() => addressRoom(r));
+      }
       status(r);
       return r;
     } catch (e) {
@@ -34,6 +42,58 @@ export async function enter<S extends Shape = AnyShape>(options: EnterOptions = 
       const wait = e.retry === "later" ? Math.max(e.retryMs, Math.min(10_000, 2000 * 1.5 ** tries)) : 0;
       await refused(e, wait);
     }
+  }
+}
+
+function addressRoom(room: Room<any>): void {
+  const u = new URL(location.href);
+  if (room.state !== "live" || u.searchParams.get("room") === room.name) return;
+  u.searchParams.set("room", room.name);
+  history.replaceState(history.state, "", u);
+}
+
+/**
+ * Makes a button that hands the page's address, with its room, to somebody else: on a touch screen by what the device shares
+ * with, else by the clipboard. Style and place are the page's.
+ */
+export function inviteButton(): HTMLButtonElement {
+  const b = document.createElement("button");
+  b.type = "button";
+  const touch = matchMedia("(pointer: coarse)").matches && typeof navigator.share === "function";
+  const label = touch ? "Invite" : "Copy link";
+  b.textContent = label;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  b.addEventListener("click", async () => {
+    const url = location.href;
+    if (touch) {
+      // Whoever thinks better of it is not told anything.
+      await navigator.share({ title: document.title, url }).catch(() => undefined);
+    } else if (await copy(url)) {
+      set(b, "Copied");
+      clearTimeout(timer);
+      timer = setTimeout(() => set(b, label), 2000);
+    } else {
+      prompt("Copy this link:", url);
+    }
+    b.blur(); // the space bar is for the game
+  });
+  return b;
+}
+
+// Only pages from https or from this machine have a clipboard; the others have the old way.
+async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = document.createElement("textarea");
+    field.value = text;
+    field.className = "dl-copy";
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
   }
 }
 
@@ -70,13 +130,15 @@ export interface Status {
 }
 
 /**
- * Shows a message while the room's link is lost, with a countdown and a button to try at once, and a dialog when it is over.
+ * Shows a message while the room's link is lost, with a countdown and a button to try at once, another when the player has come
+ * back as somebody new, and a dialog when it is over.
  * rejoin is what "Join again" does; by default the page is loaded again.
  */
 export function status(room: Room<any>, rejoin: () => void = () => location.reload()): Status {
   let timer: ReturnType<typeof setInterval> | undefined;
   let bar: HTMLElement | null = null;
   let open: { close(): void } | null = null;
+  let lost = false;
   const clear = (): void => {
     clearInterval(timer);
     bar?.remove();
@@ -85,6 +147,7 @@ export function status(room: Room<any>, rejoin: () => void = () => location.relo
     open = null;
   };
   const reconnecting = (): void => {
+    lost = true;
     if (bar !== null) return;
     clear();
     bar = el("div", "dl-bar");
@@ -94,11 +157,8 @@ export function status(room: Room<any>, rejoin: () => void = () => location.relo
     now.addEventListener("click", () => room.retryNow());
     bar.append(text, now);
     const update = (): void => {
-      const i = room.info;
-      const why = i.why?.text ?? "The connection was lost.";
-      const next = i.retryInMs > 0 ? `Trying again in ${seconds(i.retryInMs)}` : "Trying to come back …";
-      set(text, `${why} ${next} Your seat is kept for ${seconds(i.graceLeftMs)}`);
-      now.disabled = i.retryInMs === 0;
+      set(text, waiting(room.info));
+      now.disabled = room.info.retryInMs === 0;
     };
     update();
     timer = setInterval(update, 250);
@@ -108,26 +168,32 @@ export function status(room: Room<any>, rejoin: () => void = () => location.relo
       if (bar === shown) document.body.append(shown);
     }, 600);
   };
+  // Says why the player is somebody new.
+  const anew = (why: Refused | null): void => {
+    clear();
+    bar = el("div", "dl-bar dl-note", `${why?.text ?? "The connection was lost."} Your seat is gone, so you start anew.`);
+    bar.setAttribute("role", "status");
+    document.body.append(bar);
+    timer = setTimeout(clear, NOTE_MS);
+  };
   const change = (): void => {
     switch (room.state) {
       case "reconnecting":
+        // The note of before is over.
+        if (!lost) clear();
         reconnecting();
         return;
       case "closed": {
         clear();
         const why = room.info.why;
         if (why === null || why.reason === "left") return;
-        const actions = document.createElement("div");
-        actions.className = "dl-actions";
-        const again = button(why.reason === "version" ? "Reload" : "Join again", true);
-        again.addEventListener("click", rejoin);
-        actions.append(again, lobbyLink());
-        open = dialog(title(why), why.text, actions);
-        again.focus();
+        open = tell(why, why.reason === "replaced" ? "Play here" : "Join again", rejoin);
         return;
       }
       default:
         clear();
+        if (lost && !room.info.resumed) anew(room.info.why);
+        lost = false;
     }
   };
   const off = room.onState(change);
@@ -140,36 +206,54 @@ export function status(room: Room<any>, rejoin: () => void = () => location.relo
   };
 }
 
+// What the bar says while the link is lost.
+function waiting(i: StateInfo): string {
+  const next = i.retryInMs > 0 ? `Trying again in ${seconds(i.retryInMs)}.` : "Trying to come back …";
+  const text = `${i.why?.text ?? "The connection was lost."} ${next}`;
+  if (!i.kept) return text;
+  const silent = i.why?.reason === "unreachable" || i.why?.reason === "timeout";
+  return `${text} Your seat is kept for ${seconds(i.graceLeftMs)}${silent ? ", if the server still runs" : ""}.`;
+}
+
 // Shows a refusal until the player, or the countdown, wants to try again.
 function refused(why: Refused, waitMs: number): Promise<void> {
   return new Promise((resolve) => {
-    const actions = document.createElement("div");
-    actions.className = "dl-actions";
-    const again = button(why.reason === "version" ? "Reload" : "Try again", true);
     const count = el("p", "dl-count");
-    let d: { close(): void };
     const go = (): void => {
       clearInterval(timer);
-      if (why.reason === "version") {
-        location.reload();
-        return;
-      }
       d.close();
       resolve();
     };
-    again.addEventListener("click", go);
-    actions.append(again, lobbyLink());
+    const d = tell(why, "Try again", go, ...(waitMs > 0 ? [count] : []));
     const until = performance.now() + waitMs;
     const update = (): void => {
       const left = until - performance.now();
       if (left <= 0) go();
-      else set(count, `Trying again in ${seconds(left)}`);
+      else set(count, `Trying again in ${seconds(left)}.`);
     };
     const timer = waitMs > 0 ? setInterval(update, 250) : undefined;
-    d = dialog(title(why), why.text, ...(waitMs > 0 ? [count, actions] : [actions]));
     if (waitMs > 0) update();
-    again.focus();
   });
+}
+
+// A dialog about an end or refusal, with the ways out of it: the one that makes most sense first.
+function tell(why: Refused, retry: string, again: () => void, ...content: HTMLElement[]): { close(): void } {
+  const actions = el("div", "dl-actions");
+  const reload = why.reason === "version";
+  // What fails again for sure is not offered first.
+  const hopeless = why.retry === "never" && !reload;
+  const b = button(reload ? "Reload" : retry, !hopeless);
+  b.addEventListener("click", reload ? () => location.reload() : again);
+  const lobby = lobbyLink(hopeless);
+  const ways = hopeless ? [lobby, b] : [b, lobby];
+  if (why.reason === "room_full" && new URLSearchParams(location.search).has("room")) {
+    const other = wayTo("Another room", location.pathname, false);
+    ways.splice(1, 0, other);
+  }
+  actions.append(...ways);
+  const d = dialog(title(why), why.text, ...content, actions);
+  ways[0]!.focus();
+  return d;
 }
 
 const TITLES: Readonly<Record<string, string>> = {
@@ -181,8 +265,8 @@ const TITLES: Readonly<Record<string, string>> = {
   replaced: "You are playing elsewhere",
   unreachable: "No connection",
   timeout: "No answer",
-  no_world: "No such world",
-  no_room: "No such room",
+  no_world: "Wrong address",
+  no_room: "Wrong address",
   room_error: "The room broke down",
   room_hung: "The room broke down",
   room_closed: "The room was closed",
@@ -193,26 +277,53 @@ function title(why: Refused): string {
   return TITLES[why.reason] ?? (why.retry === "new" ? "You lost your seat" : "The connection ended");
 }
 
-function lobbyLink(): HTMLElement {
+function lobbyLink(main: boolean): HTMLElement {
+  return wayTo("Back to the lobby", siteBase(), main);
+}
+
+function wayTo(text: string, href: string, main: boolean): HTMLElement {
   const a = document.createElement("a");
-  a.className = "dl-button";
-  a.href = siteBase();
-  a.textContent = "Back to the lobby";
+  a.className = main ? "dl-button dl-main" : "dl-button";
+  a.href = href;
+  a.textContent = text;
   return a;
 }
 
 function dialog(heading: string, text: string, ...content: HTMLElement[]): { close(): void } {
   const d = document.createElement("dialog");
   d.className = "dl-dialog";
-  const h = el("h2", "dl-title", heading);
+  // A text that only says the heading at greater length takes its place.
+  const same = text.startsWith(heading);
+  const h = el("h2", "dl-title", same ? text.replace(/\.$/, "") : heading);
   h.id = `dl-${++dialogs}`;
   d.setAttribute("aria-labelledby", h.id);
-  d.append(h, el("p", "dl-text", text), ...content);
-  // Escape would leave the player with a dead page.
-  d.addEventListener("cancel", (e) => e.preventDefault());
+  d.append(h, ...(same ? [] : [el("p", "dl-text", text)]), ...content);
   document.body.append(d);
+  const done = insist(d);
   d.showModal();
-  return { close: () => d.remove() };
+  return {
+    close() {
+      done();
+      d.remove();
+    },
+  };
+}
+
+// Keeps a dialog open until what it returns is called: without it the page is dead. Browsers let a user close any dialog with
+// Escape, some only at the second time, and with other gestures on phones.
+function insist(d: HTMLDialogElement): () => void {
+  d.setAttribute("closedby", "none"); // newer browsers do as told
+  d.addEventListener("cancel", (e) => e.preventDefault());
+  let focused: Element | null = null;
+  d.addEventListener("focusin", (e) => (focused = e.target as Element));
+  const reopen = (): void => {
+    if (!d.isConnected || d.open) return;
+    const back = focused;
+    d.showModal();
+    (back as HTMLElement | null)?.focus();
+  };
+  d.addEventListener("close", reopen);
+  return () => d.removeEventListener("close", reopen);
 }
 let dialogs = 0;
 
@@ -237,5 +348,5 @@ function set(e: HTMLElement, text: string): void {
 }
 
 function seconds(ms: number): string {
-  return `${Math.max(1, Math.ceil(ms / 1000))}\u00a0s.`;
+  return `${Math.max(1, Math.ceil(ms / 1000))}\u00a0s`;
 }

@@ -201,6 +201,84 @@ test("a seat that is gone ends the way back", async () => {
   assert.equal(room.info.why?.reason, "resume_unknown");
 });
 
+test("with rejoin a seat that is gone is taken anew, and the reason is kept", async () => {
+  const page = new FakePage();
+  const room = await live(page, {}, { rejoin: true, name: "Ann" });
+  page.last.refuse({ reason: "room_error", code: 4023, text: "The room broke down and was closed.", retry: "later", retryMs: 900 });
+  assert.equal(room.state, "reconnecting");
+  assert.deepEqual([room.info.kept, room.info.why?.reason, Math.round(room.info.retryInMs)], [false, "room_error", 900], "no promise");
+  page.run(900);
+  page.last.open();
+  assert.equal(page.last.hello.token, "secret");
+  page.last.refuse({ reason: "resume_unknown", code: 4020, text: "Gone.", retry: "new" });
+  assert.equal(room.state, "reconnecting");
+  assert.equal(room.info.why?.reason, "room_error");
+  assert.equal(room.info.graceLeftMs, 0);
+  page.run(3000);
+  page.last.open();
+  assert.deepEqual(page.last.hello, { protocol: 1, world: "dots", room: "r1", name: "Ann" });
+  page.last.refuse({ reason: "room_full" });
+  assert.equal(room.info.why?.reason, "room_full", "this is what holds it up");
+  page.run(3000);
+  page.last.open();
+  assert.deepEqual(page.last.hello, { protocol: 1, world: "dots", name: "Ann" }, "any room will do");
+  page.last.welcome({ seat: 5, token: "other" });
+  assert.equal(room.state, "live");
+  assert.equal(room.me, 5);
+  assert.deepEqual([room.info.resumed, room.info.why?.reason], [false, "room_error"]);
+  // The seat's end by rules, or by a person, is an end.
+  page.last.refuse({ reason: "replaced", code: 4019, text: "Elsewhere.", retry: "never" });
+  assert.equal(room.state, "closed");
+  assert.equal(page.openTimers, 0);
+});
+
+test("with rejoin a long restart is waited for", async () => {
+  const page = new FakePage();
+  const room = await live(page, { graceMs: 10_000 }, { rejoin: true });
+  page.last.end(1006);
+  assert.equal(room.info.kept, true);
+  page.run(200);
+  page.last.end(1006);
+  assert.deepEqual([room.info.kept, room.info.why?.reason], [true, "unreachable"]);
+  for (const end = page.time + 60_000; page.time < end; page.run(100)) if (page.last.onclose !== null) page.last.end(1006);
+  assert.deepEqual([room.state, room.info.kept], ["reconnecting", false]);
+  room.retryNow();
+  page.last.welcome();
+  assert.equal(room.state, "live");
+  assert.deepEqual([room.info.resumed, room.info.why?.reason], [false, "link_lost"]);
+  room.leave();
+});
+
+test("without rejoin the end names both reasons", async () => {
+  const page = new FakePage();
+  const room = await live(page);
+  page.last.refuse({ reason: "draining", code: 1001, text: "The server is restarting.", retry: "later" });
+  page.run(200);
+  page.last.end(1006);
+  assert.equal(room.info.why?.text, "The server is restarting.", "not that it cannot be reached");
+  page.run(400);
+  page.last.open();
+  page.last.refuse({ reason: "resume_unknown", code: 4020, text: "Your seat is not known here any more.", retry: "new" });
+  assert.equal(room.info.why?.text, "The server is restarting. Your seat is not known here any more.");
+});
+
+test("another name is another player", async () => {
+  const page = new FakePage();
+  await live(page, {}, { name: "Ann" });
+  page.page("leaving");
+  for (const [name, token] of [["Ann", "secret"], ["Bea", undefined]] as const) {
+    const next = new FakePage();
+    const storage = new FakeStorage();
+    for (const [k, v] of (page.storage as FakeStorage).items) storage.setItem(k, v);
+    next.storage = storage;
+    const p = start(next, { name });
+    next.last.open();
+    assert.equal(next.last.hello.token, token);
+    next.last.welcome();
+    (await p).leave();
+  }
+});
+
 test("silence counts as a loss, but not after a sleep", async () => {
   const page = new FakePage();
   const room = await live(page);
@@ -268,13 +346,14 @@ test("a reload comes back to the seat, a copy of the tab does not", async () => 
 
 test("a reload after the seat was given up joins anew", async () => {
   const page = new FakePage();
-  await live(page);
+  await live(page, {}, { name: "Ann" });
   page.page("leaving");
   const next = new FakePage();
   next.storage = page.storage;
   next.time = page.time + 1500;
   const again = start(next, { name: "Ann" });
   next.last.open();
+  assert.equal(next.last.hello.token, "secret");
   next.last.refuse({ reason: "resume_expired", code: 4021, text: "Too late.", retry: "new" });
   assert.equal(next.sockets.length, 2);
   next.last.open();
@@ -411,6 +490,46 @@ test("a page without input acks at least twice a second, also when hidden", asyn
       assert.ok(page.last.of(KIND_INPUT).length >= 8);
     }
     room.leave();
+  }
+});
+
+test("whatever runs, a packet is acked within half a second", async () => {
+  for (const hz of [0, 60]) {
+    for (const mouse of [false, true]) {
+      const page = new FakePage();
+      const room = await live(page, { hz, sendHz: 20 });
+      if (mouse) room.input({ dx: 1 }); // and then it rests
+      const s = page.last;
+      let n = 0;
+      let acked = 0;
+      let waits = -1; // since when the oldest packet waits
+      const look = (): void => {
+        for (const m of s.sent) if (m[0] === KIND_ACK || m[0] === KIND_INPUT) acked = m[1]! | (m[2]! << 8);
+        s.sent.length = 0;
+        if (acked === n) waits = -1;
+        assert.ok(waits < 0 || page.time - waits <= 500, `hz ${hz}, mouse ${mouse}: packet ${n} waits since ${page.time - waits} ms, acked ${acked}`);
+      };
+      const send = (): void => {
+        packet(s, ++n, 1000 + Math.round((page.time * 60) / 1000));
+        if (waits < 0) waits = page.time;
+        look();
+      };
+      // What others do, and what comes of the page's own commands.
+      for (let t = 0; t < 60_000; t += 100) {
+        if (t % 400 === 0) room.command(new Uint8Array([1]));
+        if (mouse) room.input({ dx: 1 });
+        send();
+        page.run(100, look);
+      }
+      for (let i = 0; i < 3; i++) send();
+      page.run(500, look);
+      assert.equal(acked, n, "the last ones, too");
+      page.run(4000, look);
+      assert.equal(room.state, "live");
+      if (hz === 0 && !mouse) assert.equal(page.openTimers, 0, "nothing to wait for");
+      room.leave();
+      assert.equal(page.openTimers, 0);
+    }
   }
 });
 

@@ -2,6 +2,7 @@
 // does, and always as text, so that a name is never markup.
 
 import { siteBase } from "drumline";
+import { inviteButton } from "drumline/ui";
 import { HZ, PLAYER_HP, type Player } from "./rules.ts";
 
 const TOP = 5;
@@ -31,6 +32,7 @@ function named(name: string): HTMLElement {
 
 interface Line {
   root: HTMLElement;
+  rank: HTMLElement;
   name: HTMLElement;
   score: HTMLElement;
 }
@@ -71,18 +73,23 @@ export class Hud {
     this.lifeText = el("span", "life-text", this.life);
     this.score = el("div", "score", mine);
     this.figures = el("div", "figures", mine);
-    const lobby = el("a", "lobby", mine);
+    const ways = el("div", "ways", mine);
+    const lobby = el("a", "way", ways);
     lobby.href = siteBase();
     lobby.textContent = "Lobby";
-    lobby.addEventListener("pointerdown", (e) => e.stopPropagation()); // no shot
+    const invite = ways.appendChild(inviteButton());
+    invite.className = "way";
+    ways.addEventListener("pointerdown", (e) => e.stopPropagation()); // no shot
 
     const right = el("div", "right", this.root);
     const board = el("ol", "board", right);
     board.setAttribute("aria-label", "Best players");
-    for (let i = 0; i < TOP; i++) {
+    for (let i = 0; i <= TOP; i++) {
       const root = el("li", "place", board);
       root.hidden = true;
-      this.lines.push({ root, name: el("bdi", "place-name", root), score: el("span", "place-score", root) });
+      this.lines.push({
+        root, rank: el("span", "place-rank", root), name: el("bdi", "place-name", root), score: el("span", "place-score", root),
+      });
     }
     this.feed = el("div", "feed", right);
     this.feed.setAttribute("role", "log");
@@ -135,18 +142,22 @@ export class Hud {
     setTimeout(() => line.remove(), FEED_MS);
   }
 
-  /** Shows the five best and the figures; call it a few times a second. */
+  /** Shows the five best, the own player below them if he is not among them, and the figures; call it a few times a second. */
   slow(players: Iterable<Player>, f: Figures): void {
     const { order } = this;
     order.length = 0;
     for (const p of players) order.push(p);
     order.sort((a, b) => b.score - a.score || a.seat - b.seat);
-    for (let i = 0; i < TOP; i++) {
+    const own = order.findIndex((p) => p.own);
+    for (let i = 0; i <= TOP; i++) {
       const line = this.lines[i]!;
-      const p = order[i];
+      const at = i < TOP ? i : own;
+      const p = at < i ? undefined : order[at];
       line.root.hidden = p === undefined;
       if (p === undefined) continue;
       line.root.classList.toggle("own", p.own);
+      line.root.classList.toggle("away", p.away);
+      say(line.rank, String(at + 1));
       say(line.name, p.name);
       say(line.score, String(p.score));
     }
@@ -165,7 +176,7 @@ export class Hud {
     }
     this.help.textContent = touch
       ? "Left thumb moves, right thumb aims and fires."
-      : "Move with WASD or the arrows, aim with the mouse, hold its button to fire. A gamepad works too.";
+      : "Move with WASD or the arrows, aim with the mouse, fire with its button or the space bar. A gamepad works too.";
     this.help.hidden = false;
     setTimeout(() => (this.help.hidden = true), HELP_MS);
   }

@@ -52,7 +52,7 @@ class Game {
     this.hud.firstVisit(matchMedia("(pointer: coarse)").matches);
 
     const resize = (): void => {
-      this.cam.resize(root.clientWidth, root.clientHeight);
+      this.cam.resize(root.clientWidth, root.clientHeight, this.hud.root.offsetTop);
       this.painter.resize(this.cam, devicePixelRatio);
     };
     new ResizeObserver(resize).observe(root);

@@ -22,6 +22,10 @@ const DIM = "#8a99a8";
 const HP_BACK = "#2a3542";
 const HP_LOW = "#f0e442";
 
+/** Said of a player whose link is down. */
+const AWAY = "connection lost";
+const AWAY_DASHES: number[] = [5, 5];
+const SOLID: number[] = [];
 const GRID_UNITS = 50;
 const FLASH_MS = 130;
 const HURT_MS = 350;
@@ -163,6 +167,15 @@ export class Painter {
       c.stroke();
       c.globalAlpha = p.away ? 0.35 : 1;
     }
+    if (p.away) {
+      c.strokeStyle = colour;
+      c.lineWidth = 1.5;
+      c.setLineDash(AWAY_DASHES);
+      c.beginPath();
+      c.arc(p.x, p.y, r + 6, 0, TAU);
+      c.stroke();
+      c.setLineDash(SOLID);
+    }
     this.bar(p.x, p.y - r - 10, 32, p.hp / PLAYER_HP, p.hp <= PLAYER_HP * 0.3 ? HP_LOW : colour);
     c.globalAlpha = 1;
   }
@@ -249,6 +262,11 @@ export class Painter {
     c.fillStyle = p.own ? LIGHT : OTHER;
     c.fillText(p.name, x, y);
     c.globalAlpha = 1;
+    if (!p.away) return;
+    const below = cam.toY(p.y + PLAYER_RADIUS) + 20;
+    c.strokeText(AWAY, x, below);
+    c.fillStyle = DIM;
+    c.fillText(AWAY, x, below);
   }
 
   /** Reddens the rim after a wound, or all the time near death. */
