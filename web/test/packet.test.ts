@@ -160,3 +160,39 @@ test("goodbyes and welcomes from outside are checked", () => {
   assert.throws(() => packet.decodeWelcome(packet.encodeJSON(16, null)), packet.PacketError);
   assert.throws(() => packet.decodeWelcome(new Uint8Array([16, 1, 2])), packet.PacketError);
 });
+
+const vectors = JSON.parse(source("wire/testdata/packet.json"));
+const unhex = (h: string): Uint8Array => new Uint8Array(Buffer.from(h, "hex"));
+const hex = (b: Uint8Array): string => Buffer.from(b).toString("hex");
+
+test("packets are read and written as in Go", () => {
+  for (const v of vectors.states) {
+    const { h, sections } = parse(unhex(v.hex));
+    for (const k of ["seq", "epoch", "tick16", "inputAck", "margin", "hasAcks", "ack", "acks", "hasHash", "hash"] as const) assert.equal(h[k], v[k], `${v.hex} ${k}`);
+    assert.deepEqual(sections.map(([feed, body]) => ({ feed, body: hex(new Uint8Array(body)) })), v.sections);
+  }
+  for (const bad of vectors.badStates) assert.throws(() => parse(unhex(bad)), packet.PacketError, bad);
+  for (const v of vectors.reliable) {
+    const h = new packet.ReliableHeader();
+    assert.equal(hex(packet.parseReliable(unhex(v.hex), h)), v.body);
+    assert.deepEqual([h.feed, h.epoch, h.tick], [v.feed, v.epoch, v.tick]);
+  }
+  const codec = new packet.InputCodec(vectors.fields);
+  for (const v of vectors.inputs) {
+    const acks = new packet.Acks();
+    acks.newest = v.ack;
+    acks.history = v.history;
+    const b = new Uint8Array(12 + v.values.length * codec.size);
+    let at = packet.putInputHeader(b, acks, v.values.length, v.label);
+    for (const values of v.values) {
+      codec.encode(values, b, at);
+      at += codec.size;
+    }
+    assert.equal(hex(b), v.hex);
+  }
+  for (const v of vectors.acks) {
+    const acks = new packet.Acks();
+    for (const seq of v.seqs) acks.note(seq);
+    assert.equal(hex(packet.encodeAck(acks)), v.hex, `${v.seqs}`);
+  }
+});
