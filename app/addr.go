@@ -26,17 +26,26 @@ func checkAddr(addr string) error {
 
 // listenError says what to do about an address that could not be had.
 func listenError(addr string, err error) error {
-	_, port, _ := net.SplitHostPort(addr)
+	host, port, _ := net.SplitHostPort(addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, errAddrInUse):
 		return fmt.Errorf("port %s is in use, perhaps by another drumline: end that program, or choose another port with "+
-			"--addr :8081 (or --addr :0 for any free one)", port)
+			"--addr %s (or --addr %s for any free one)", port, net.JoinHostPort(host, otherPort(port)), net.JoinHostPort(host, "0"))
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("this user may not listen on port %s: choose one over 1023, such as --addr :8080", port)
+		return fmt.Errorf("this user may not listen on port %s: choose one over 1023, such as --addr %s", port, net.JoinHostPort(host, "8080"))
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s is not an address of this machine: choose one that is, or --addr :%s for all", addr, port)
 	}
 	return fmt.Errorf("cannot listen on %s: %w", addr, err)
+}
+
+// otherPort is one that is worth a try when port is taken.
+func otherPort(port string) string {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n < 1024 || n == 65535 {
+		return "8081"
+	}
+	return strconv.FormatUint(n+1, 10)
 }
 
 // urls returns where a listener can be reached: first for this machine, then for others on its network.

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -109,7 +110,7 @@ func run(ctx context.Context, e *env, cmds []command, args []string) int {
 	name, rest := args[0], args[1:]
 	switch name {
 	case "help", "-h", "-help", "--help":
-		if len(rest) == 0 {
+		if len(rest) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, rest[0]) {
 			printCommands(e.stdout, cmds)
 			return exitOK
 		}
@@ -155,4 +156,12 @@ func printCommands(w io.Writer, cmds []command) {
 		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
 	}
 	fmt.Fprintf(w, "  %-9s %s\n\nTo play on this machine: %s serve\n", "help", "explain a command and list its flags", program())
+}
+
+// plural is a number of things, such as "1 join" and "2 joins".
+func plural[N int | uint64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/drumline-engine/drumline/lab/bots"
 	"github.com/drumline-engine/drumline/lab/report"
 )
 
@@ -29,9 +30,9 @@ func (c *benchConfig) flags() []flagSpec {
 	return []flagSpec{
 		{section: "The load, as in load"},
 		{name: "bots", into: &c.bots, usage: "Let this `NUMBER` of bots play."},
-		{name: "rooms", into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, one for each 16."},
+		{name: "rooms", some: true, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, one for each 16."},
 		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot."},
-		{name: "send-hz", into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
+		{name: "send-hz", some: true, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
 		{name: "for", into: &c.duration, usage: "Measure each arrangement for this `TIME`."},
 		{section: "The bench"},
 		{name: "rounds", into: &c.rounds, usage: "Go through all arrangements this `NUMBER` of times, and print each run."},
@@ -76,15 +77,27 @@ func bench(ctx context.Context, e *env, args []string) error {
 	if err := parseFlags(e, benchCommand(), c.flags(), args); err != nil {
 		return err
 	}
-	if c.bots < 1 || c.rounds < 1 || c.rounds > 20 {
-		return usagef("--bots must be at least 1 and --rounds 1 to 20")
+	for _, f := range []struct {
+		name               string
+		value, least, most int
+	}{{"bots", c.bots, 1, bots.MaxBots}, {"rooms", c.rooms, 0, bots.MaxBots}, {"rounds", c.rounds, 1, 20}, {"input-hz", c.inputHz, 0, 200}, {"send-hz", c.sendHz, 0, 1000}} {
+		if f.value < f.least || f.value > f.most {
+			return usagef("--%s %d: want %d to %d", f.name, f.value, f.least, f.most)
+		}
+	}
+	if c.duration <= 0 || c.duration > maxLoadFor {
+		return usagef("--for %v: want more than 0 and at most %v", c.duration, maxLoadFor)
 	}
 	if c.rooms == 0 {
 		c.rooms = (c.bots + 15) / 16
 	}
 	all := slices.DeleteFunc(c.arrangements(), func(a arrangement) bool { return !strings.Contains(a.name, c.only) })
 	if len(all) == 0 {
-		return usagef("--only %q matches no arrangement", c.only)
+		var names strings.Builder
+		for _, a := range c.arrangements() {
+			names.WriteString("\n  " + a.name)
+		}
+		return usagef("--only %q matches no arrangement; there are:%s", c.only, &names)
 	}
 	dir, err := os.MkdirTemp("", "drumline-bench-")
 	if err != nil {

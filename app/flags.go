@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,6 +24,8 @@ type flagSpec struct {
 	into any
 	// usage is one or two plain sentences; the word in back quotes stands for the value.
 	usage string
+	// some: a value that is given must be at least 1; the default 0 stands for something that the text says.
+	some bool
 	// secret flags exist as an environment variable only: a command line can be read by every user of the machine.
 	secret bool
 }
@@ -40,7 +44,7 @@ func parseFlags(e *env, c command, specs []flagSpec, args []string) error {
 		printFlags(e.stdout, c)
 		return err
 	} else if err != nil {
-		return &usageError{strings.ReplaceAll(err.Error(), "flag provided but not defined: -", "there is no flag --")}
+		return &usageError{explain(specs, err.Error())}
 	}
 	if fs.NArg() > 0 {
 		return usagef("%q is not a flag", fs.Arg(0))
@@ -62,10 +66,66 @@ func parseFlags(e *env, c command, specs []flagSpec, args []string) error {
 			if s.secret {
 				return usagef("environment variable %s: the value is not valid", envName(s.name))
 			}
-			return usagef("environment variable %s=%q: %v", envName(s.name), text, err)
+			return usagef("environment variable %s=%q: %s", envName(s.name), text, s.want(text, err.Error()))
+		}
+		given[s.name] = true
+	}
+	for _, s := range specs {
+		if given[s.name] {
+			if err := s.check(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// check finds a value that was given but cannot be meant.
+func (s flagSpec) check() error {
+	if n, ok := s.into.(*int); ok && s.some && *n < 1 {
+		return usagef("--%s %d: must be at least 1; leave it out for the default", s.name, *n)
+	}
+	return nil
+}
+
+// What package flag says of a wrong value, and of a missing one.
+var (
+	badValue = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for (?:flag )?-([^:]+): (.*)$`)
+	noValue  = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
+)
+
+// explain turns a message of package flag into one that says what to type instead.
+func explain(specs []flagSpec, msg string) string {
+	if m := badValue.FindStringSubmatch(msg); m != nil {
+		for _, s := range specs {
+			if s.name == m[2] {
+				return fmt.Sprintf("--%s %s: %s", s.name, m[1], s.want(m[1], m[3]))
+			}
+		}
+	}
+	if m := noValue.FindStringSubmatch(msg); m != nil {
+		return fmt.Sprintf("--%s needs a value", m[1])
+	}
+	return strings.ReplaceAll(msg, "flag provided but not defined: -", "there is no flag --")
+}
+
+// want says what a value that could not be read should be like; reason is the parser's word.
+func (s flagSpec) want(text, reason string) string {
+	_, err := strconv.ParseFloat(text, 64)
+	switch s.into.(type) {
+	case *time.Duration:
+		if err == nil {
+			return "needs a unit, such as " + text + "s"
+		}
+		return "want a time such as 5s or 1m30s"
+	case *int:
+		return "want a whole number"
+	case *uint64:
+		return "want a whole number that is not negative"
+	case *bool:
+		return "want true or false"
+	}
+	return reason
 }
 
 // newFlagSet makes the standard library's form of a table, with the secret ones apart.

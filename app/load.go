@@ -3,10 +3,15 @@ package app
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/url"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +71,7 @@ type loadConfig struct {
 
 func newLoadConfig() *loadConfig {
 	return &loadConfig{bots: defaultLoadBots, duration: 30 * time.Second, warmup: 1500 * time.Millisecond, inputHz: defaultLoadInput,
-		decode: 1, seed: 1, nice: defaultLoadNice, rounds: defaultRounds, priority: "nice"}
+		decode: 1, seed: 1, nice: defaultLoadNice, priority: "nice"}
 }
 
 func (c *loadConfig) flags() []flagSpec {
@@ -74,34 +79,34 @@ func (c *loadConfig) flags() []flagSpec {
 		{section: "The load"},
 		{name: "world", into: &c.world, usage: "Play the world of this `NAME`. Without it, the first of this program."},
 		{name: "bots", into: &c.bots, usage: "Let this `NUMBER` of bots play, at most 5000."},
-		{name: "rooms", into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms, r1, r2 and so on. Without it, as few as have the seats."},
+		{name: "rooms", some: true, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms, r1, r2 and so on. Without it, as few as have the seats."},
 		{name: "for", into: &c.duration, usage: "Measure for this `TIME`, at most 10m."},
 		{name: "warmup", into: &c.warmup, usage: "Wait this `TIME` after the last join before measuring."},
 		{name: "url", into: &c.url, usage: "Load the server at this `URL`, such as http://127.0.0.1:8080, instead of a server of its own. Only load a machine of which you may. The age that clients see is measured across both clocks, so it means something only where they are the same one: on one machine. Its limits must be lifted (serve --lift-caps), and --verify needs serve --lab."},
 		{section: "The bots"},
 		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot, at most 200; 0: none, acks only."},
-		{name: "inputs-per-packet", into: &c.inputsPerPacket, usage: "Put this `NUMBER` of inputs into a message, at most 8. Without it, one for each step between two messages, as a page does."},
+		{name: "inputs-per-packet", some: true, into: &c.inputsPerPacket, usage: "Put this `NUMBER` of inputs into a message, at most 8. Without it, one for each step between two messages, as a page does."},
 		{name: "decode", into: &c.decode, usage: "Let this `SHARE` of the bots, such as 1/10, decode what they get; the others read headers and ack."},
 		{name: "verify", into: &c.verify, usage: "Have each packet to a bot that decodes carry a hash of what the bot must now hold, and compare."},
 		{name: "pause", into: &c.pause, usage: "After the warm-up let this `NUMBER` of bots stop reading, while they send on. They are left out of the clients' figures."},
-		{name: "rcvbuf", into: &c.rcvbuf, usage: "Give bots that pause or are rate-limited (all bots, if there are none such) a receive buffer of this `NUMBER` of bytes. Without it, 4096 for those; the system's own for others."},
+		{name: "rcvbuf", some: true, into: &c.rcvbuf, usage: "Give bots that pause or are rate-limited (all bots, if there are none such) a receive buffer of this `NUMBER` of bytes. Without it, 4096 for those; the system's own for others."},
 		{name: "rate", into: &c.rate, usage: "Let each bot read no faster than this `RATE`, such as 16kbit or 2mbit (a second)."},
 		{name: "seed", into: &c.seed, usage: "Derive the bots' choices from this `NUMBER`."},
-		{name: "threads", into: &c.threads, usage: "Serve the bots on this `NUMBER` of threads. Without it, one for each 2500."},
+		{name: "threads", some: true, into: &c.threads, usage: "Serve the bots on this `NUMBER` of threads. Without it, one for each 2500."},
 		{name: "nice", into: &c.nice, usage: "Run the bots at this `NICE` value, so that they disturb the server beside them less; 0: leave it."},
 		{section: "The result"},
 		{name: "json", into: &c.json, usage: "Write the figures to this `FILE`; - for standard output, the table then goes to standard error."},
-		{name: "expect", into: &c.expect, usage: "Fail (exit code 1) unless this comma-separated `LIST` of conditions on figures of the JSON holds, such as beat.skipped==0,client.gap_ms.p99<=55."},
+		{name: "expect", into: &c.expect, usage: "Besides that all bots join, fail (exit code 1) unless this comma-separated `LIST` of conditions on figures of the JSON holds, such as beat.skipped==0,client.gap_ms.p99<=55."},
 		{name: "compare", into: &c.compare, usage: "Run again and again, by turns with and without this comma-separated `LIST` of changed flags, such as pause=8 or send-hz=10,decode=1/2, and print the medians. Figures then begin with a, b (with the changes), ratio (b over a) or diff (b minus a), as in ratio.client.gap_ms.p99<=1.1."},
-		{name: "rounds", into: &c.rounds, usage: "Compare over this `NUMBER` of runs of each."},
+		{name: "rounds", into: &c.rounds, usage: "With --compare, make this `NUMBER` of runs of each. Without it, 3."},
 		{name: "quiet", into: &c.quiet, usage: "Print no progress."},
 		{section: "The server that load starts (see serve)"},
-		{name: "send-hz", into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
+		{name: "send-hz", some: true, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
 		{name: "priority", into: &c.priority, usage: "Ask this `KIND` of scheduling priority for the beat: nice, fifo or none."},
-		{name: "beat-threads", into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads."},
-		{name: "encoders", into: &c.encoders, usage: "Build packets on this `NUMBER` of threads."},
+		{name: "beat-threads", some: true, into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads."},
+		{name: "encoders", some: true, into: &c.encoders, usage: "Build packets on this `NUMBER` of threads."},
 		{name: "arrangement", into: &c.arrangement, usage: "Spread the server's work in another `WAY`: inline or goroutines."},
-		{name: "server-gomaxprocs", into: &c.goMaxProcs, usage: "Run the server's Go code on this `NUMBER` of threads at once."},
+		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run the server's Go code on this `NUMBER` of threads at once."},
 		{section: "A server elsewhere"},
 		{name: "ops-token", into: &c.opsToken, secret: true, usage: "The `TOKEN` of the server at --url, for its figures. Without it they are told only on the server's own machine."},
 		{name: "ops-token-file", into: &c.opsTokenFile, usage: "Read that token from this `FILE`."},
@@ -139,7 +144,25 @@ func load(ctx context.Context, e *env, args []string) error {
 	if err := c.publish(e, r, r.Print); err != nil {
 		return err
 	}
-	return c.judge(e, r, r.Void)
+	if err := c.judge(e, r, r.Void); err != nil {
+		return err
+	}
+	return c.allJoined(r)
+}
+
+// allJoined is an error when bots were kept out, unless the expectations say how many may be.
+func (c *loadConfig) allJoined(r *report.Report) error {
+	all, err := report.ParseExpectations(c.expect)
+	if err != nil || r.Bots.Joined == r.Bots.Asked || slices.ContainsFunc(all, func(x report.Expectation) bool {
+		return x.Path == "bots.joined" || strings.HasPrefix(x.Path, "bots.refused.")
+	}) {
+		return err
+	}
+	why := ""
+	for _, name := range slices.Sorted(maps.Keys(r.Bots.Refused)) {
+		why += fmt.Sprintf(", %d refused: %s", r.Bots.Refused[name], name)
+	}
+	return fmt.Errorf("only %d of %d bots joined%s", r.Bots.Joined, r.Bots.Asked, why)
 }
 
 // check finds what is wrong with the flags before anything is started.
@@ -167,7 +190,7 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 	}{
 		{"bots", c.bots, 1, bots.MaxBots}, {"rooms", c.rooms, 0, bots.MaxBots}, {"pause", c.pause, 0, c.bots},
 		{"input-hz", c.inputHz, 0, 200}, {"inputs-per-packet", c.inputsPerPacket, 0, drumline.MaxInputs},
-		{"rcvbuf", c.rcvbuf, 0, 1 << 26}, {"threads", c.threads, 0, 16}, {"nice", c.nice, 0, 19}, {"rounds", c.rounds, 1, 50},
+		{"rcvbuf", c.rcvbuf, 0, 1 << 26}, {"threads", c.threads, 0, 16}, {"nice", c.nice, 0, 19}, {"rounds", c.rounds, 0, 50},
 		{"send-hz", c.sendHz, 0, 1000}, {"beat-threads", c.beatThreads, 0, 1024}, {"encoders", c.encoders, 0, 1024},
 		{"server-gomaxprocs", c.goMaxProcs, 0, 1024},
 	} {
@@ -184,13 +207,28 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 	if c.rooms == 0 {
 		c.rooms = (c.bots + def.Spec().Seats - 1) / def.Spec().Seats
 	}
-	if _, err := report.ParseExpectations(c.expect); err != nil {
-		return def, usagef("--expect: %v", err)
-	}
 	if _, err := c.changes(); err != nil {
 		return def, err
 	}
+	switch {
+	case c.compare == "" && c.rounds != 0:
+		return def, usagef("--rounds %d: there is nothing to repeat without --compare", c.rounds)
+	case c.rounds == 0:
+		c.rounds = defaultRounds
+	}
+	if err := c.checkExpectations(); err != nil {
+		return def, err
+	}
+	if err := checkWritable(c.json); err != nil {
+		return def, err
+	}
+	if err := checkThreads(c.priority, c.arrangement); err != nil {
+		return def, err
+	}
 	if c.url != "" {
+		if u, err := url.Parse(c.url); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			return def, usagef("--url %q: want an address such as http://127.0.0.1:8080", c.url)
+		}
 		d := newLoadConfig()
 		if c.sendHz != d.sendHz || c.priority != d.priority || c.beatThreads != d.beatThreads || c.encoders != d.encoders ||
 			c.arrangement != d.arrangement || c.goMaxProcs != d.goMaxProcs {
@@ -208,6 +246,75 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 		c.opsToken = strings.TrimSpace(string(b))
 	}
 	return def, nil
+}
+
+// checkExpectations finds figures that no run has, before one is made.
+func (c *loadConfig) checkExpectations() error {
+	all, err := report.ParseExpectations(c.expect)
+	if err != nil {
+		return usagef("--expect: %s", strings.TrimPrefix(err.Error(), "report: "))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	example, err := exampleFigures(c.compare != "")
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	if _, err := report.Check(&lines, example, c.expect); err != nil {
+		return err
+	}
+	for line := range strings.Lines(lines.String()) {
+		if what, ok := strings.CutPrefix(line, "FAIL "); ok && strings.Contains(what, noSuchFigure) && !strings.Contains(what, "pause.stages_s.") {
+			return usagef("--expect %s", strings.TrimSpace(what))
+		}
+	}
+	return nil
+}
+
+// noSuchFigure is what package report says.
+const noSuchFigure = ": there is no such figure"
+
+// exampleFigures has every figure that a run, or a comparison of runs, can have.
+func exampleFigures(comparison bool) (any, error) {
+	r := &report.Report{
+		Bots:     report.Bots{Refused: map[string]int{}, Closed: map[string]int{}},
+		Beat:     &report.Beat{},
+		Snapshot: report.Snapshot{ServerSide: &report.ServerSide{Skipped: map[string]uint64{}}},
+		Inputs:   report.Inputs{Unused: map[string]uint64{drumline.DropInputLate.Name(): 0}},
+		Server:   &report.Server{},
+		Pause:    &report.Pause{Closed: map[string]int{}, StagesS: map[string]report.Number{}},
+	}
+	if !comparison {
+		return r, nil
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	// A ratio of nothing to nothing is none.
+	b = zeroFigure.ReplaceAll(b, []byte(":1"))
+	return report.NewComparison("", [][]byte{b}, [][]byte{b})
+}
+
+var zeroFigure = regexp.MustCompile(`:0\b`)
+
+// checkWritable finds a file that could not be written, before the work for it is done.
+func checkWritable(file string) error {
+	if file == "" || file == "-" {
+		return nil
+	}
+	_, missing := os.Stat(file)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return usagef("--json: %v", err)
+	}
+	f.Close()
+	if missing != nil {
+		os.Remove(file)
+	}
+	return nil
 }
 
 // run makes one run.

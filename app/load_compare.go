@@ -20,7 +20,8 @@ func (c *loadConfig) changes() ([]string, error) {
 	if c.compare == "" {
 		return nil, nil
 	}
-	public, _ := newFlagSet("load", newLoadConfig().flags())
+	specs := newLoadConfig().flags()
+	public, _ := newFlagSet("load", specs)
 	var all []string
 	for part := range strings.SplitSeq(c.compare, ",") {
 		part = strings.TrimLeft(strings.TrimSpace(part), "-")
@@ -29,6 +30,7 @@ func (c *loadConfig) changes() ([]string, error) {
 			return nil, usagef("--compare: --%s is for all runs together", name)
 		}
 		f := public.Lookup(name)
+		spec := specs[max(0, slices.IndexFunc(specs, func(s flagSpec) bool { return s.name == name }))]
 		if f == nil {
 			return nil, usagef("--compare %q: load has no flag --%s", c.compare, name)
 		}
@@ -39,7 +41,10 @@ func (c *loadConfig) changes() ([]string, error) {
 			value = "true"
 		}
 		if err := public.Set(name, value); err != nil {
-			return nil, usagef("--compare: --%s %q: %v", name, value, err)
+			return nil, usagef("--compare: --%s %s: %s", name, value, spec.want(value, err.Error()))
+		}
+		if err := spec.check(); err != nil {
+			return nil, usagef("--compare: %v", err)
 		}
 		all = append(all, "--"+name+"="+value)
 	}
@@ -64,7 +69,7 @@ func (c *loadConfig) runComparison(ctx context.Context, e *env, args []string) e
 		for side, name := range []string{"A", "B"} {
 			file := filepath.Join(dir, fmt.Sprintf("%s%d.json", name, round+1))
 			// A flag that is given twice counts as given last.
-			more := append(slices.Clone(args), "--compare=", "--expect=", "--json="+file)
+			more := append(slices.Clone(args), "--compare=", "--rounds=0", "--expect=", "--json="+file)
 			if side == 1 {
 				more = append(more, changes...)
 			}

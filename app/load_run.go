@@ -44,6 +44,9 @@ func (r *loadRun) measure(ctx context.Context, o bots.Options) (m report.Measure
 	if err := r.sleep(ctx, c.warmup); err != nil {
 		return m, err
 	}
+	if g := r.fleet.Figures(); c.verify && g.Packets > 0 && g.Verified == 0 {
+		return m, errNotVerified
+	}
 	if err := r.ask(ctx); err != nil {
 		if r.target.own {
 			return m, err
@@ -69,6 +72,9 @@ func (r *loadRun) measure(ctx context.Context, o bots.Options) (m report.Measure
 		return m, err
 	}
 	m.Bots = r.fleet.Figures()
+	if c.verify && m.Bots.Verified == 0 {
+		return m, errNotVerified
+	}
 	m.LoadCores, m.StealPct = used.Figures().CPUCores, steal.Pct()
 	if r.told != nil {
 		if err := r.ask(ctx); err != nil {
@@ -110,6 +116,8 @@ func (r *loadRun) join(ctx context.Context) error {
 		}
 	}
 }
+
+var errNotVerified = errors.New("--verify: no packet carries a hash; the server has to run with --lab, and a bot has to decode")
 
 var errServerEnded = errors.New("the server that was started for the run ended before its time")
 

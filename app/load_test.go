@@ -170,8 +170,8 @@ func TestLoadURLWithoutFigures(t *testing.T) {
 }
 
 func TestLoadServerDoesNotStart(t *testing.T) {
-	_, _, err := runLoad(t, t.Context(), "--priority=high")
-	if err == nil || !strings.Contains(err.Error(), "the server did not start") || !strings.Contains(err.Error(), "high") {
+	_, _, err := runLoad(t, t.Context(), "--send-hz=1000")
+	if err == nil || !strings.Contains(err.Error(), "the server did not start") || !strings.Contains(err.Error(), "runs 60 steps") {
 		t.Error(err)
 	}
 	t.Setenv(asProgram, "stubborn") // prints something else
@@ -263,6 +263,17 @@ func TestLoadUsage(t *testing.T) {
 		{"--rate 16", "16kbit"},
 		{"--rate 1bit", "at least 8bit"},
 		{"--nice 20", "--nice"},
+		{"--threads 0", "--threads 0: must be at least 1"},
+		{"--priority high", "--priority"},
+		{"--rounds 2", "without --compare"},
+		{"--json /does/not/exist", "--json"},
+		{"--url 127.0.0.1:8080", "http://127.0.0.1:8080"},
+		{"--compare encoders=0", "--encoders 0: must be at least 1"},
+		{"--expect beat.skiped==0", "there is no such figure"},
+		{"--expect client.age.p99<=1", "client.age_ms.p99"},
+		{"--expect a.beat.skipped==0", "there is beat.skipped"},
+		{"--compare bots=3 --expect beat.skipped==0", "a.beat.skipped"},
+		{"--expect beat.skipped=0", "want =="},
 		{"--expect beat", "beat.skipped==0"},
 		{"--compare bots", "want bots=VALUE"},
 		{"--compare bots=many", "many"},
@@ -290,6 +301,40 @@ func TestLoadUsage(t *testing.T) {
 	if err := load(t.Context(), &env{worlds: []drumline.Definition{testWorld("dots")}, stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}},
 		[]string{"--url=http://192.0.2.1:99999"}); err == nil {
 		t.Error("a port of 99999 is taken")
+	}
+}
+
+// Every kind of figure that a run or a comparison has may be expected.
+func TestKnownFigures(t *testing.T) {
+	for compare, list := range map[string]string{
+		"": "machine.steal_pct==0,duration_s>0,bots.asked==4,bots.refused.room_full==0,bots.closed.stalled==0,beat.interval_ms.p99<1,snapshot.hz==20,snapshot.age_ms.max<1," +
+			"snapshot.skipped.busy==0,client.verified>0,inputs.unused.input_late==0,inputs.echo_ms.p50<1,server.rss_mib<1,load.cpu_cores<1,pause.open==1,pause.closed.backlog==1,pause.stages_s.skipped_slow<1",
+		"pause=1": "a.beat.skipped==0,b.client.gap_ms.p99<1,ratio.client.gap_ms.p99<1,diff.server.rss_mib<1,b.bots.closed.stalled==1,b.pause.closed.backlog==1",
+	} {
+		e, _, _ := testEnv(nil)
+		c := newLoadConfig()
+		c.compare, c.expect = compare, list
+		if _, err := c.check(e); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Who measures half a crowd should hear of it; who expects that, not.
+func TestLoadNotAllJoin(t *testing.T) {
+	if _, _, err := runLoad(t, t.Context(), "--quiet", "--bots=20", "--rooms=1"); err == nil || !strings.Contains(err.Error(), "only 16 of 20 bots joined, 4 refused: room_full") {
+		t.Error(err)
+	}
+	if _, _, err := runLoad(t, t.Context(), "--quiet", "--bots=20", "--rooms=1", "--expect=bots.refused.room_full==4"); err != nil && !strings.Contains(err.Error(), "void") {
+		t.Error(err)
+	}
+}
+
+// A server that is no lab cannot be verified, and the run says so instead of passing.
+func TestLoadVerifyNeedsLab(t *testing.T) {
+	r := start(t, func(c *serveConfig) { c.liftCaps = true })
+	if _, _, err := runLoad(t, t.Context(), "--quiet", "--url", r.url, "--verify"); err == nil || !strings.Contains(err.Error(), "--lab") {
+		t.Error(err)
 	}
 }
 

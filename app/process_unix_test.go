@@ -56,7 +56,7 @@ func TestSigterm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(string(rest), "\nstopped after ") {
+	if err := cmd.Wait(); err != nil || !strings.Contains(string(rest), "\nstopped within ") {
 		t.Errorf("%v, printed %s", err, rest)
 	}
 }

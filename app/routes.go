@@ -3,6 +3,7 @@ package app
 import (
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/link/ws"
@@ -15,13 +16,13 @@ import (
 func (c *serveConfig) routes(srv *drumline.Server, worlds []drumline.Definition, g *connGuard, log *slog.Logger) (http.Handler, error) {
 	links, err := ws.Handler(srv, ws.Options{Origins: c.origins, TrustedProxies: c.trustedProxies})
 	if err != nil {
-		return nil, err
+		return nil, usagef("--origins %s: %v", strings.Join(c.origins, ","), strings.TrimPrefix(err.Error(), "ws: Options.Origins: "))
 	}
 	operator, err := ops.Handler(srv, ops.Options{Token: c.opsToken, TrustedProxies: c.trustedProxies, Conns: g.stats, Logger: log})
 	if err != nil {
-		return nil, err
+		return nil, usagef("the operator's token (%s or --ops-token-file): %v", envName("ops-token"), strings.TrimPrefix(err.Error(), "ops: "))
 	}
-	pages := web.Options{Dev: c.dev, Logger: log}
+	pages := web.Options{Dev: c.dev || len(c.web) > 0, Logger: log}
 	for _, d := range worlds {
 		s := d.Spec()
 		pages.Worlds = append(pages.Worlds, web.World{Name: s.Name, Title: s.Title, About: s.About, FS: s.Web})

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +43,7 @@ type serveConfig struct {
 
 	quiet     bool
 	logFormat string
+	web       folderList
 	dev       bool
 }
 
@@ -56,15 +59,15 @@ func (c *serveConfig) flags() []flagSpec {
 		{name: "trusted-proxies", into: &c.trustedProxies, usage: "Believe the X-Forwarded-For header of proxies in this comma-separated `LIST` of addresses and networks, such as 127.0.0.1,10.0.0.0/8. Without it, every client seems to come from the proxy, and shares its limits."},
 		{name: "drain-timeout", into: &c.drainTimeout, usage: "On SIGTERM, give clients this `TIME` to hear about it and go."},
 		{section: "Limits"},
-		{name: "max-players", into: &c.maxPlayers, usage: "Admit at most this `NUMBER` of players at once. Without it, 2000."},
+		{name: "max-players", some: true, into: &c.maxPlayers, usage: "Admit at most this `NUMBER` of players at once. Without it, 2000."},
 		{name: "lift-caps", into: &c.liftCaps, usage: "Lift the limits on players, rooms and joins, for load tests. Not for a public server."},
 		{section: "Worlds and threads"},
-		{name: "send-hz", into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client, in every world. Without it, as the world says."},
+		{name: "send-hz", some: true, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client, in every world. Without it, as the world says."},
 		{name: "priority", into: &c.priority, usage: "Ask this `KIND` of scheduling priority for the beat: nice, fifo or none. What was refused is in the log and in /debug/stats; nothing fails."},
-		{name: "beat-threads", into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads. Without it, the machine's cores less one, and at least one."},
-		{name: "encoders", into: &c.encoders, usage: "Build packets on this `NUMBER` of threads. Without it, the machine's cores less one, and at least one."},
+		{name: "beat-threads", some: true, into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads. Without it, the machine's cores less one, and at least one."},
+		{name: "encoders", some: true, into: &c.encoders, usage: "Build packets on this `NUMBER` of threads. Without it, the machine's cores less one, and at least one."},
 		{name: "arrangement", into: &c.arrangement, usage: "Spread the work in another `WAY`, for comparisons: inline (build packets on the beat) or goroutines (encoders without threads of their own)."},
-		{name: "server-gomaxprocs", into: &c.goMaxProcs, usage: "Run Go code on this `NUMBER` of threads at once. Without it, GOMAXPROCS of the environment, or else the cores plus two: beat threads sleep in the kernel and must not hold up the others."},
+		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run Go code on this `NUMBER` of threads at once. Without it, GOMAXPROCS of the environment, or else the cores plus two: beat threads sleep in the kernel and must not hold up the others."},
 		{name: "seed", into: &c.seed, usage: "Derive every room's randomness from this `NUMBER`, for reproducible runs. Without it, from the system."},
 		{section: "Operation"},
 		{name: "ops-token", into: &c.opsToken, secret: true, usage: "Answer /metrics and /debug to whoever sends this `TOKEN` (at least 16 characters) as a bearer token. Without it, only to programs on this machine. There is no such flag, since a command line can be read by every user."},
@@ -72,7 +75,8 @@ func (c *serveConfig) flags() []flagSpec {
 		{name: "lab", into: &c.lab, usage: "Answer what load tests ask, such as a hash in each packet. Not for a public server."},
 		{name: "quiet", into: &c.quiet, usage: "Print the URL of this machine and nothing else, and log warnings and errors only."},
 		{name: "log-format", into: &c.logFormat, usage: "Write the log as text or json (the `FORMAT`), to standard error."},
-		{name: "dev", into: &c.dev, usage: "Bundle a world's page again when its files have changed, for those who write one."},
+		{name: "web", into: &c.web, usage: "Take a world's page from a folder instead of from this program, and bundle it again on a visit after its files have changed: `WORLD=DIR`, such as dots=./web. Give it once for each world."},
+		{name: "dev", into: &c.dev, usage: "Look for changed files on each visit also where a world's page comes from a folder by its own code (os.DirFS). For a page that is embedded in the program, see --web."},
 	}
 }
 
@@ -111,11 +115,8 @@ func (c *serveConfig) check() error {
 	if c.drainTimeout < 0 {
 		return usagef("--drain-timeout %v: must not be negative", c.drainTimeout)
 	}
-	for name, n := range map[string]int{"max-players": c.maxPlayers, "send-hz": c.sendHz, "beat-threads": c.beatThreads,
-		"encoders": c.encoders, "server-gomaxprocs": c.goMaxProcs} {
-		if n < 0 {
-			return usagef("--%s %d: must not be negative", name, n)
-		}
+	if err := checkThreads(c.priority, c.arrangement); err != nil {
+		return err
 	}
 	if c.opsTokenFile != "" {
 		if c.opsToken != "" {
@@ -128,6 +129,17 @@ func (c *serveConfig) check() error {
 		if c.opsToken = strings.TrimSpace(string(b)); c.opsToken == "" {
 			return fmt.Errorf("the operator's token: %s is empty", c.opsTokenFile)
 		}
+	}
+	return nil
+}
+
+// checkThreads finds what the engine would refuse in words of its own.
+func checkThreads(priority, arrangement string) error {
+	if !slices.Contains([]string{"nice", "fifo", "none"}, priority) {
+		return usagef("--priority %q: want nice, fifo or none", priority)
+	}
+	if !slices.Contains([]string{"", "inline", "goroutines"}, arrangement) {
+		return usagef("--arrangement %q: want inline or goroutines", arrangement)
 	}
 	return nil
 }
@@ -165,7 +177,24 @@ func (c *serveConfig) definitions(worlds []drumline.Definition) ([]drumline.Defi
 	for i, d := range worlds {
 		if out[i] = d; c.sendHz > 0 {
 			out[i] = d.With(func(s *drumline.Spec) { s.SendHz = c.sendHz })
+			if s := d.Spec(); d.Err() == nil && out[i].Err() != nil {
+				return nil, usagef("--send-hz %d: world %s runs %d steps a second, so it can send 1 to %d states", c.sendHz, s.Name, s.Hz, cmp.Or(s.Hz, 1000))
+			}
 		}
+	}
+	for _, f := range c.web {
+		i := slices.IndexFunc(out, func(d drumline.Definition) bool { return d.Spec().Name == f.world })
+		if i < 0 {
+			var names []string
+			for _, d := range out {
+				names = append(names, d.Spec().Name)
+			}
+			return nil, usagef("--web %s=%s: there is no such world; there is %s", f.world, f.dir, strings.Join(names, ", "))
+		}
+		if info, err := os.Stat(f.dir); err != nil || !info.IsDir() {
+			return nil, usagef("--web %s=%s: there is no such folder", f.world, f.dir)
+		}
+		out[i] = out[i].With(func(s *drumline.Spec) { s.Web = os.DirFS(f.dir) })
 	}
 	return out, nil
 }
@@ -246,32 +275,40 @@ func (c *serveConfig) greet(w io.Writer, bound net.Addr, worlds []drumline.Defin
 		fmt.Fprintf(w, "listening %s (for others on this network)\n", u)
 	}
 	for _, d := range worlds {
-		fmt.Fprintln(w, worldLine(d.Spec()))
+		fmt.Fprintln(w, worldLine(d.Spec(), c.liftCaps))
+	}
+	for _, f := range c.web {
+		fmt.Fprintf(w, "page of %s: from %s\n", f.world, f.dir)
 	}
 	for _, on := range []struct {
 		is   bool
 		text string
-	}{{c.liftCaps, "limits are lifted (--lift-caps)"}, {c.lab, "load tests are answered (--lab)"}} {
+	}{{c.liftCaps, "no limit on players, rooms and joins (--lift-caps)"}, {c.lab, "load tests are answered (--lab)"}} {
 		if on.is {
 			fmt.Fprintf(w, "note: %s; not for a public server\n", on.text)
 		}
 	}
 }
 
-func worldLine(s drumline.Spec) string {
+func worldLine(s drumline.Spec, lifted bool) string {
 	rate := fmt.Sprintf("%d steps and %d states a second", s.Hz, s.SendHz)
 	if s.Hz == 0 {
 		rate = fmt.Sprintf("steps on input, at most %d states a second", s.SendHz)
 	}
-	return fmt.Sprintf("world %s: %s, %d seats a room, at most %d rooms", s.Name, rate, s.Seats, s.Rooms)
+	rooms := "any number of rooms"
+	if !lifted {
+		rooms = "at most " + plural(s.Rooms, "room")
+	}
+	return fmt.Sprintf("world %s: %s, %s a room, %s", s.Name, rate, plural(s.Seats, "seat"), rooms)
 }
 
 // drain tells the clients, waits for them for a while, and ends the HTTP server. Until then it answers, so that /health says
 // that the server is draining and pages hear why they are refused.
 func (c *serveConfig) drain(ctx context.Context, e *env, srv *drumline.Server, hs *http.Server, log *slog.Logger) {
 	if !c.quiet {
-		fmt.Fprintf(e.stdout, "stopping: telling %d players; another signal ends it at once\n", srv.Stats().Players)
+		fmt.Fprintf(e.stdout, "stopping: telling %s; another signal ends it at once\n", plural(srv.Stats().Players, "player"))
 	}
+	began := time.Now()
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.drainTimeout)
 	defer cancel()
 	if err := srv.Drain(within); err != nil {
@@ -284,8 +321,9 @@ func (c *serveConfig) drain(ctx context.Context, e *env, srv *drumline.Server, h
 	}
 	st := srv.Stats()
 	if !c.quiet {
-		fmt.Fprintf(e.stdout, "stopped after %s: %d joins, %d rooms, %d packets, %.1f MB\n", st.Uptime.Round(100*time.Millisecond),
-			st.Joined, st.RoomsOpened, st.PacketsOut, float64(st.PacketBytesOut)/1e6)
+		fmt.Fprintf(e.stdout, "stopped within %s, after an uptime of %s: %s, %s, %s, %.1f MB\n", time.Since(began).Round(10*time.Millisecond),
+			st.Uptime.Round(100*time.Millisecond), plural(st.Joined, "join"), plural(st.RoomsOpened, "room"), plural(st.PacketsOut, "packet"),
+			float64(st.PacketBytesOut)/1e6)
 	}
 }
 
@@ -336,6 +374,39 @@ func (l *prefixList) UnmarshalText(text []byte) error {
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
 		*l = append(*l, p.Masked())
+	}
+	return nil
+}
+
+// folderList is a list of WORLD=DIR as a flag's value. Giving the flag again adds to it.
+type folderList []folder
+
+type folder struct{ world, dir string }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l folderList) MarshalText() ([]byte, error) {
+	var items textList
+	for _, f := range l {
+		items = append(items, f.world+"="+f.dir)
+	}
+	return items.MarshalText()
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *folderList) UnmarshalText(text []byte) error {
+	var items textList
+	if err := items.UnmarshalText(text); err != nil {
+		return err
+	}
+	for _, s := range items {
+		world, dir, ok := strings.Cut(s, "=")
+		if !ok || world == "" || dir == "" {
+			return errors.New("want WORLD=DIR, such as dots=./web")
+		}
+		if slices.ContainsFunc(*l, func(f folder) bool { return f.world == world }) {
+			return fmt.Errorf("world %s is there twice", world)
+		}
+		*l = append(*l, folder{world, dir})
 	}
 	return nil
 }

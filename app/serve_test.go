@@ -180,7 +180,7 @@ func TestServe(t *testing.T) {
 	}
 	lines := r.lines()
 	if len(lines) < 4 || !strings.HasPrefix(lines[0], "listening http://127.0.0.1:") || !strings.HasPrefix(lines[1], "world dots: 60 steps and 20 states") ||
-		!strings.HasPrefix(lines[len(lines)-2], "stopping: ") || !strings.HasPrefix(lines[len(lines)-1], "stopped after ") {
+		!strings.HasPrefix(lines[len(lines)-2], "stopping: ") || !strings.HasPrefix(lines[len(lines)-1], "stopped within ") {
 		t.Errorf("printed %q", lines)
 	}
 }
@@ -229,7 +229,7 @@ func TestDrainTellsPlayers(t *testing.T) {
 		t.Error(err)
 	}
 	lines := r.lines()
-	if last := lines[len(lines)-1]; !strings.Contains(last, "1 joins, 1 rooms") {
+	if last := lines[len(lines)-1]; !strings.Contains(last, ": 1 join, 1 room, ") {
 		t.Errorf("closing line %q", last)
 	}
 }
@@ -306,7 +306,7 @@ func TestAddressInUse(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	if got := stderr.String(); !strings.Contains(got, "port "+port+" is in use") || !strings.Contains(got, "--addr :8081") {
+	if got := stderr.String(); !strings.Contains(got, "port "+port+" is in use") || !strings.Contains(got, "--addr 127.0.0.1:") || !strings.Contains(got, "--addr 127.0.0.1:0 ") {
 		t.Errorf("%q", got)
 	}
 	if stdout.Len() > 0 {
@@ -337,8 +337,58 @@ func TestURLs(t *testing.T) {
 }
 
 func TestWorldLine(t *testing.T) {
-	if got := worldLine(drumline.Spec{Name: "hex", Hz: 0, SendHz: 20, Seats: 2, Rooms: 50}); got != "world hex: steps on input, at most 20 states a second, 2 seats a room, at most 50 rooms" {
-		t.Error(got)
+	spec := drumline.Spec{Name: "hex", Hz: 0, SendHz: 20, Seats: 1, Rooms: 50}
+	for lifted, want := range map[bool]string{false: "at most 50 rooms", true: "any number of rooms"} {
+		if got := worldLine(spec, lifted); got != "world hex: steps on input, at most 20 states a second, 1 seat a room, "+want {
+			t.Error(got)
+		}
+	}
+}
+
+// A page that is written comes from a folder, and follows its changes.
+func TestServeWeb(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "main.ts"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`document.title = "first";`)
+	r := start(t, func(c *serveConfig) { c.web = folderList{{"dots", dir}} })
+	script := func() string {
+		_, _, page := r.get("/w/dots/")
+		_, rest, _ := strings.Cut(page, "assets/")
+		name, _, _ := strings.Cut(rest, `"`)
+		_, _, body := r.get("/assets/" + name)
+		return body
+	}
+	if got := script(); !strings.Contains(got, "first") {
+		t.Errorf("%.200s", got)
+	}
+	write(`document.title = "second";`)
+	if got := script(); !strings.Contains(got, "second") {
+		t.Errorf("%.200s", got)
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if lines := strings.Join(r.lines(), "\n"); !strings.Contains(lines, "page of dots: from "+dir) {
+		t.Errorf("printed %s", lines)
+	}
+}
+
+func TestFolderList(t *testing.T) {
+	c, err := parseServe(t, nil, "--web", "dots=a", "--web", "hex=b/c")
+	if err != nil || fmt.Sprint(c.web) != "[{dots a} {hex b/c}]" {
+		t.Error(c.web, err)
+	}
+	if c, err = parseServe(t, map[string]string{"DRUMLINE_WEB": "dots=a,hex=b"}); err != nil || len(c.web) != 2 {
+		t.Error(c.web, err)
+	}
+	for _, bad := range []string{"dots", "=a", "dots=", "dots=a,dots=b"} {
+		if _, err := parseServe(t, nil, "--web", bad); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
 	}
 }
 

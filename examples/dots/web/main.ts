@@ -1,16 +1,33 @@
-import { keys } from "drumline/input";
+import { keys, pointer } from "drumline/input";
 import { enter } from "drumline/ui";
 
+const SIZE = 600; // of the field
 const room = await enter();
 const held = keys();
 const canvas = document.body.appendChild(document.createElement("canvas"));
-canvas.width = canvas.height = 600;
+canvas.style.touchAction = "none"; // a finger steers
+const hand = pointer(canvas);
 const c = canvas.getContext("2d")!;
 
 room.frame((view) => {
-  room.input({ right: held.x * 127, down: held.y * 127 });
+  const side = Math.min(innerWidth, innerHeight) - 20;
+  const scale = side / SIZE;
+  if (canvas.width !== side) canvas.width = canvas.height = side;
+  let right = held.x;
+  let down = held.y;
+  if (hand.down() && view.own) {
+    // Toward the hand, slower when it is near.
+    const me = view.own as unknown as { x: number; y: number };
+    const x = hand.x / scale - me.x;
+    const y = hand.y / scale - me.y;
+    const far = Math.max(Math.hypot(x, y), 40);
+    right = x / far;
+    down = y / far;
+  }
+  room.input({ right: right * 127, down: down * 127 });
+  c.setTransform(scale, 0, 0, scale, 0, 0);
   c.fillStyle = "#101820";
-  c.fillRect(0, 0, 600, 600);
+  c.fillRect(0, 0, SIZE, SIZE);
   for (const coin of view.all("coin")) dot(coin.x, coin.y, 5, "#f0e442");
   for (const p of view.all("dot")) {
     dot(p.x, p.y, 11, p.own ? "#56b4e9" : "#e69f00");
