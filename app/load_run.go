@@ -61,21 +61,21 @@ func (r *loadRun) measure(ctx context.Context, o bots.Options) (m report.Measure
 		r.fleet.Pause()
 	}
 	m.Started = time.Now()
-	used, steal := proc.NewWindow(), proc.NewSteal()
+	used, host := proc.NewWindow(), proc.NewHostTime()
 	if r.told != nil {
 		if err := r.target.reset(ctx); err != nil {
 			return m, err
 		}
 	}
 	r.fleet.ResetWindow()
-	if err := r.watch(ctx, steal); err != nil {
+	if err := r.watch(ctx, host); err != nil {
 		return m, err
 	}
 	m.Bots = r.fleet.Figures()
 	if c.verify && m.Bots.Verified == 0 {
 		return m, errNotVerified
 	}
-	m.LoadCores, m.StealPct = used.Figures().CPUCores, steal.Pct()
+	m.LoadCores, m.StealPct, m.BusyCores = used.Figures().CPUCores, host.StealPct(), host.BusyCores()
 	if r.told != nil {
 		if err := r.ask(ctx); err != nil {
 			return m, err
@@ -141,7 +141,7 @@ func (r *loadRun) sleep(ctx context.Context, d time.Duration) error {
 }
 
 // watch prints a line each second until the time of the measurement is over.
-func (r *loadRun) watch(ctx context.Context, steal *proc.Steal) error {
+func (r *loadRun) watch(ctx context.Context, host *proc.HostTime) error {
 	start := time.Now()
 	every := time.Duration(max(1, r.c.rooms/roomsPerAsk)) * time.Second
 	asked := start
@@ -175,7 +175,7 @@ func (r *loadRun) watch(ctx context.Context, steal *proc.Steal) error {
 			line += fmt.Sprintf("; beat p99 %.2f ms, skipped %d, doubled %d; send age p99 %.2f ms; %.2f cores, %.1f MiB", w.IntervalMs.P99, w.Skipped, w.Doubled,
 				w.AgeMs.P99, r.told.Process.CPUCores, r.told.Process.RSSMiB)
 		}
-		r.progress("%s; steal %.1f %%", line, steal.Pct())
+		r.progress("%s; steal %.1f %%", line, host.StealPct())
 	}
 }
 

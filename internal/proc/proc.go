@@ -158,26 +158,36 @@ func Machine() Host {
 	return h
 }
 
-// Steal measures how much of the machine's processor time its host gave to others: a figure measured beside much of it says
-// little. It is not safe for concurrent use.
-type Steal struct {
-	steal, total uint64
+// HostTime measures over a stretch of time how busy the whole machine was, and how much of its processor time its host gave to
+// others: a figure measured beside much of either says little. It is not safe for concurrent use.
+type HostTime struct {
+	since hostTicks
 }
 
-// NewSteal starts to measure now.
-func NewSteal() *Steal {
-	s := &Steal{}
-	s.steal, s.total = stolen()
-	return s
-}
+// hostTicks are ticks of all cores since the machine's start.
+type hostTicks struct{ steal, idle, total uint64 }
 
-// Pct returns the stolen share since NewSteal, in percent of all cores' time; 0 where it is not known.
-func (s *Steal) Pct() float64 {
-	steal, total := stolen()
-	if total <= s.total || steal < s.steal {
+// NewHostTime starts to measure now.
+func NewHostTime() *HostTime { return &HostTime{readHostTicks()} }
+
+// StealPct returns the stolen share since NewHostTime, in percent of all cores' time; 0 where it is not known.
+func (h *HostTime) StealPct() float64 {
+	now := readHostTicks()
+	if now.total <= h.since.total || now.steal < h.since.steal {
 		return 0
 	}
-	return 100 * float64(steal-s.steal) / float64(total-s.total)
+	return 100 * float64(now.steal-h.since.steal) / float64(now.total-h.since.total)
+}
+
+// BusyCores returns how many cores were busy on average since NewHostTime, whoever used them; 0 where it is not known.
+func (h *HostTime) BusyCores() float64 {
+	now := readHostTicks()
+	total := float64(now.total) - float64(h.since.total)
+	rest := float64(now.idle+now.steal) - float64(h.since.idle+h.since.steal)
+	if total <= 0 || rest < 0 || rest > total {
+		return 0
+	}
+	return float64(runtime.NumCPU()) * (total - rest) / total
 }
 
 // Grouping says whether the scheduler shares time between two processes by group. Across groups nice values mean nothing: each

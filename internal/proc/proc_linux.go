@@ -85,33 +85,36 @@ func memory() uint64 {
 	return kib(string(b), "MemTotal:")
 }
 
-func stolen() (steal, total uint64) {
+func readHostTicks() hostTicks {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, 0
+		return hostTicks{}
 	}
-	return stolenOf(string(b))
+	return hostTicksOf(string(b))
 }
 
-// stolenOf reads the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal guest …; guest time is part
-// of user already.
-func stolenOf(stat string) (steal, total uint64) {
+// hostTicksOf reads the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal guest …; guest time is
+// part of user already.
+func hostTicksOf(stat string) (t hostTicks) {
 	line, _, _ := strings.Cut(stat, "\n")
 	f := strings.Fields(line)
 	if len(f) < 9 || f[0] != "cpu" {
-		return 0, 0
+		return hostTicks{}
 	}
 	for i, s := range f[1:9] {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return 0, 0
+			return hostTicks{}
 		}
-		total += n
-		if i == 7 {
-			steal = n
+		t.total += n
+		switch i {
+		case 3, 4:
+			t.idle += n
+		case 7:
+			t.steal = n
 		}
 	}
-	return steal, total
+	return t
 }
 
 // GroupedWith says whether the scheduler puts process pid into another group than this one: another autogroup (one per session, where

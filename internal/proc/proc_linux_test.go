@@ -12,19 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestStolenOf(t *testing.T) {
-	for _, c := range []struct {
-		in           string
-		steal, total uint64
-	}{
-		{"cpu  10 20 30 400 5 6 7 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n", 8, 486},
-		{"cpu  10 20 30 400 5 6 7 8 100 100", 8, 486},
-		{"cpu 1 2 3", 0, 0},
-		{"cpu 1 2 3 4 5 6 7 x", 0, 0},
-		{"", 0, 0},
+func TestHostTicksOf(t *testing.T) {
+	for in, want := range map[string]hostTicks{
+		"cpu  10 20 30 400 5 6 7 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n": {steal: 8, idle: 405, total: 486},
+		"cpu  10 20 30 400 5 6 7 8 100 100":                         {steal: 8, idle: 405, total: 486},
+		"cpu 1 2 3":                                                 {},
+		"cpu 1 2 3 4 5 6 7 x":                                       {},
+		"":                                                          {},
 	} {
-		if s, n := stolenOf(c.in); s != c.steal || n != c.total {
-			t.Errorf("%q: %d of %d, want %d of %d", c.in, s, n, c.steal, c.total)
+		if got := hostTicksOf(in); got != want {
+			t.Errorf("%q: %+v, want %+v", in, got, want)
 		}
 	}
 }

@@ -77,7 +77,10 @@ func TestMachine(t *testing.T) {
 	if runtime.GOOS == "linux" && (m.MemoryMiB < 16 || m.Kernel == Unknown) {
 		t.Errorf("%+v", m)
 	}
-	if pct := NewSteal().Pct(); pct < 0 || pct > 100 {
+	if busy := NewHostTime().BusyCores(); busy < 0 || busy > float64(runtime.NumCPU()) {
+		t.Errorf("%v cores are busy", busy)
+	}
+	if pct := NewHostTime().StealPct(); pct < 0 || pct > 100 {
 		t.Errorf("steal %v %%", pct)
 	}
 	if n := MaxFiles(); n < 0 {

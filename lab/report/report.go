@@ -31,6 +31,9 @@ import (
 // MaxStealPct is how much stolen time a run may have; with more, what it shows is the host's doing.
 const MaxStealPct = 1
 
+// maxOtherCores is how much other work on the machine is worth a note.
+const maxOtherCores = 0.15
+
 // maxInputLateMs is from when on the load generator's own lateness (p99) is worth a word: its nap is 1 ms, a scheduler's tick 4.
 const maxInputLateMs = 10
 
@@ -89,6 +92,9 @@ type Report struct {
 type Machine struct {
 	proc.Host
 	StealPct Number `json:"steal_pct"`
+	// OtherCores is what neither the bots nor the server used: other work on the machine. Known only with the server beside
+	// the bots.
+	OtherCores Number `json:"other_cores"`
 	// Group says whether the scheduler separates bots and server, which would make their nice values mean nothing.
 	Group string `json:"scheduler_group"`
 }
@@ -205,6 +211,7 @@ type Measured struct {
 	Hz        int
 	Host      proc.Host
 	StealPct  float64
+	BusyCores float64 // of the machine, whoever used them
 	Group     string
 	Bots      bots.Figures
 	LoadCores float64
@@ -228,7 +235,7 @@ func New(m Measured) *Report {
 		return Number(float64(n) / float64(b.Clients) / seconds)
 	}
 	r := &Report{
-		Machine:   Machine{m.Host, Number(m.StealPct), m.Group},
+		Machine:   Machine{Host: m.Host, StealPct: Number(m.StealPct), Group: m.Group},
 		Command:   m.Command,
 		Started:   m.Started.UTC().Format(time.RFC3339),
 		DurationS: Number(seconds),
@@ -269,6 +276,7 @@ func New(m Measured) *Report {
 		}
 	}
 	if p := m.Process; p != nil {
+		r.Machine.OtherCores = Number(max(0, m.BusyCores-p.CPUCores-m.LoadCores))
 		r.Server = &Server{CPUCores: Number(p.CPUCores), RSSMiB: Number(max(p.RSSMiB, m.PeakRSSMiB)), PSSMiB: Number(p.PSSMiB),
 			GCPauseMs:  Quantiles{Number(p.GCPauseMs.P50), Number(p.GCPauseMs.P90), Number(p.GCPauseMs.P99), Number(p.GCPauseMs.Max)},
 			Goroutines: p.Goroutines}
@@ -305,7 +313,7 @@ func (r *Report) Print(w io.Writer) {
 	m := r.Machine
 	p.line("run", "%s", r.Command)
 	p.line("", "%s, %s s over %s", r.Started, short(r.DurationS), r.Transport)
-	p.line("machine", "%d × %s, %s %s %s, %s, %s MiB; steal %s %%", m.Cores, m.CPU, m.OS, m.Kernel, m.Arch, m.Go, short(Number(math.Round(m.MemoryMiB))), short(m.StealPct))
+	p.line("machine", "%d × %s, %s %s %s, %s, %s MiB; steal %s %%, other work %s cores", m.Cores, m.CPU, m.OS, m.Kernel, m.Arch, m.Go, short(Number(math.Round(m.MemoryMiB))), short(m.StealPct), short(m.OtherCores))
 	p.line("", "scheduler group of bots and server: %s", m.Group)
 	for _, t := range r.Threads {
 		refused := ""
@@ -365,6 +373,9 @@ func (r *Report) Print(w io.Writer) {
 	}
 	if late := r.Inputs.LateMs.P99; late > maxInputLateMs {
 		fmt.Fprintf(w, "\nNOTE: the bots sent their inputs up to %s ms late (p99): they got too little of this machine, and what clients saw is partly their own doing\n", short(late))
+	}
+	if other := m.OtherCores; other > maxOtherCores {
+		fmt.Fprintf(w, "\nNOTE: other work on this machine took %s cores: repeat the run on a quiet one\n", short(other))
 	}
 	if note := r.Client.AgeNote; note != "" {
 		fmt.Fprintf(w, "\nNOTE: client age: %s\n", note)

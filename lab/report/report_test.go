@@ -54,7 +54,7 @@ func measured() Measured {
 		Command: "drumline load --bots 208 --rooms 13 --pause 8", Started: time.Date(2026, 12, 1, 4, 20, 0, 0, time.UTC), Transport: "ws",
 		Rooms: 13, InputHz: 20, SendHz: 20, Hz: 60,
 		Host:     proc.Host{Cores: 2, CPU: "Some CPU", Kernel: "6.1", OS: "linux", Arch: "amd64", Go: "go1.26", MemoryMiB: 8000.4},
-		StealPct: 0.123456, Group: "the same (autogroup 3)",
+		StealPct: 0.123456, BusyCores: 0.75, Group: "the same (autogroup 3)",
 		Bots: bots.Figures{For: 30 * time.Second, Asked: 208, Joined: 207, Live: 198, Lost: 1, JoinTime: 834 * ms,
 			Refused: map[string]int{"room_full": 1}, Closed: map[string]int{"reset": 9}, Clients: 199,
 			Packets: 119_400, Bytes: 18_507_000, WireBytes: 18_745_800,
