@@ -40,6 +40,14 @@ for (const device of DEVICES) {
     await until("each other", async () => (await ann.other("Bob")) && (await bob.other("Ann")));
     await bob.press(bob.page.getByRole("link", { name: "Lobby" }));
     await bob.page.getByText("players online").or(bob.page.getByText("player online")).waitFor();
+    // Under another name he is somebody else, also in this tab.
+    await bob.page.getByLabel("Your name").fill("Rob");
+    await bob.press(bob.page.getByRole("link", { name: "Join room 1 of Arena" }));
+    assert.equal((await bob.ready()).name, "Rob");
+    // What the address bar has, a friend can use.
+    assert.equal(new URL(ann.page.url()).searchParams.get("room"), "1");
+    await ann.press(ann.page.getByRole("button", { name: "Copy link" }));
+    await ann.page.getByRole("button", { name: "Copied" }).waitFor();
   });
 
   scene(`arena, ${device.name}: two move, one shoots the other, both come back after a cut and a reload`, async (s) => {
@@ -103,13 +111,15 @@ for (const device of DEVICES) {
     first.terminate();
     await bar(ann.page).getByText("The server is restarting.").waitFor();
     await bar(ann.page).getByRole("button", { name: "Try now" }).waitFor();
+    assert.doesNotMatch((await bar(ann.page).textContent()) ?? "", /seat is kept/);
     await inside(ann.page, ".dl-bar");
     await first.gone;
     await lobby.getByText("The server does not answer. Trying again …").waitFor();
     await s.keep(Server.start("drumline", first.port));
     // The new server knows no seats of the old one.
-    await ann.press(dialog(ann.page).getByRole("button", { name: "Join again" }));
+    await bar(ann.page).getByText("The server is restarting. Your seat is gone, so you start anew.").waitFor();
     assert.equal((await ann.ready()).name, "Ann");
+    assert.equal(await dialog(ann.page).count(), 0, "nothing had to be clicked");
     assert.equal((await ann.seat()).state, "live");
     await lobby.getByRole("alert").waitFor({ state: "hidden" });
   });
