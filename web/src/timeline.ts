@@ -17,6 +17,8 @@ const HALF_MS = 80;
 const UNSEEN_MS = 1000;
 /** Events older than this when the page wakes up are not played. */
 const STALE_MS = 200;
+/** Nor are, at any time, those older than this: what happened while the link was lost comes late, and all at once. */
+const LATEST_MS = 1000;
 
 const STEP = 0;
 const LINEAR = 1;
@@ -314,7 +316,7 @@ export class Timeline {
     this.lastTick = tick;
     this.lastNewest = this.newest;
 
-    if (this.queue.length > 0) this.play(tick, unseen ? Infinity : late && this.tickMs > 0 ? tick - STALE_MS / this.tickMs : -Infinity);
+    if (this.queue.length > 0) this.play(tick, unseen ? Infinity : this.tickMs > 0 ? tick - (late ? STALE_MS : LATEST_MS) / this.tickMs : -Infinity);
 
     n = 0;
     for (const e of this.leaving) {
