@@ -167,7 +167,7 @@ func TestBotsPlay(t *testing.T) {
 
 // Somebody who is alone in a room has time to find out what this is: all monsters together must not fall upon him.
 func TestAloneIsNotHopeless(t *testing.T) {
-	const games, most = 31, 120 * 20 // sends
+	const games, most = 11, 60 * 20 // sends
 	lives := func(act func(in Input) Input) (median float64) {
 		var all []float64
 		for seed := range uint64(games) {
