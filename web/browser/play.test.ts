@@ -66,8 +66,11 @@ for (const device of DEVICES) {
     let low = 100;
     await ann.hunt("Bob", async () => {
       const [me, there] = [await bob.me(), await bob.other("Ann")];
-      // Bob comes to meet her.
-      if (me !== null && there) await bob.hold(there.x - me.x, there.y - me.y);
+      // Bob comes to meet her, and stands: through her he would run for ever, too quick for her aim.
+      if (me !== null && there) {
+        const [dx, dy] = [there.x - me.x, there.y - me.y];
+        await (Math.hypot(dx, dy) > 90 ? bob.hold(dx, dy) : bob.release());
+      }
       low = Math.min(low, me?.hp ?? 100);
       for (const p of [ann, bob]) if (!(await p.happened()).some((e) => e.kind === "shot" && e.seat === a && e.hit === HIT_PLAYER)) return false;
       return low <= 80 && ((await ann.me())?.score ?? 0) > 0;
