@@ -38,7 +38,7 @@ type World[I any] interface {
 
 	// Step advances the world by one step of fixed length and reads exactly one input per seat. It is called Hz times a
 	// second; after a stall at most CatchUp steps follow at once and the rest of the debt is dropped and counted. In a room
-	// with Hz 0 it is called after input, a timer or Wake, and st.Dt is 0.
+	// with Hz 0 it is called after anything happened to it (input, a join, a command, a timer, Wake), and st.Dt is 0.
 	Step(st *Step[I])
 
 	// Snapshot appends the whole world to dst, RNG and server-only fields included, and returns the longer slice.
@@ -121,7 +121,8 @@ type Spec struct {
 	Grace time.Duration
 	// LingerEmpty is how long a room stays open after its last seat left. Default 10 s.
 	LingerEmpty time.Duration
-	// InputHold is how long the newest input is repeated while no newer one comes. Default 250 ms.
+	// InputHold is how long the newest input is repeated while no newer one comes. Default 250 ms. In rooms without a beat an
+	// input holds until the next one, or until the link is down.
 	InputHold time.Duration
 	// CatchUp is the most steps run at once after a stall. Default 3.
 	CatchUp int
@@ -141,8 +142,9 @@ type Spec struct {
 // finite is refused.
 type Kind[I any] struct {
 	Spec
-	// Open makes the world of a new room. It is called on the room's goroutine; it must not keep r's methods from other
-	// goroutines in mind: only those that say so may be called from elsewhere. Required.
+	// Open makes the world of a new room. It is called before the room runs, on a goroutine of its own, so that a slow Open
+	// holds up no beat; those who want to join wait meanwhile, for at most 30 s. serve also calls it once at the start, for
+	// a room that nobody joins. Required.
 	Open func(r *Room) (World[I], error)
 	// Bot makes the player of a load test: a function that is asked once per input and sees what a client sees. It runs in
 	// the load process. Nil: bots send zero inputs.
