@@ -54,11 +54,12 @@ func (k *kind) UnmarshalText(b []byte) error {
 type schema struct {
 	Version int          `json:"version"` // schemaVersion
 	Hash    uint32       `json:"hash"`    // over the JSON with hash 0; tells two schemas apart
+	Hz      int          `json:"hz"`      // steps a second
 	Types   []typeSchema `json:"types"`   // by number, as on the wire
 	Events  []typeSchema `json:"events"`
 }
 
-const schemaVersion = 1
+const schemaVersion = 2
 
 type typeSchema struct {
 	Name string `json:"name"`
@@ -70,17 +71,38 @@ type fieldSchema struct {
 	Name string  `json:"name"` // "pos.x"
 	Kind kind    `json:"kind"`
 	Bits uint    `json:"bits"` // width on the wire; for a text, of its length in bytes
-	Min  int64   `json:"min"`  // integer that is sent as 0: for a float, in quanta
+	Min  int64   `json:"min"`  // the smallest integer: for a float, in quanta
+	Max  int64   `json:"max"`  // the largest; of a text, its longest in bytes
 	Q    float64 `json:"q"`    // value of one step; 1 for integers
-	Max  int     `json:"max,omitempty"`
 
-	Owner bool    `json:"owner,omitempty"` // only the owning seat gets it
+	// What the codec needs. docs/protocol.md says what each means.
+	Owner bool          `json:"owner,omitempty"` // only the owning seat gets it
+	Pose  bool          `json:"pose,omitempty"`
+	Codes *[rings]uint8 `json:"codes,omitempty"` // nil for texts and columns of one bit
+	Lod   *[rings]uint8 `json:"lod,omitempty"`   // low bits rounded away; nil: none
+	TolQ  int32         `json:"tolq,omitempty"`  // in quanta
+	Ahead *ahead        `json:"ahead,omitempty"`
+
+	// What was declared, for readers and tools.
 	Once  bool    `json:"once,omitempty"`  // sent on enter and when it changes
 	Move  string  `json:"move,omitempty"`  // the field this one is extrapolated from
-	Turn  string  `json:"turn,omitempty"`  // the field that turns this one's frame
-	Frame string  `json:"frame,omitempty"` // "body": this one is measured in the turned frame
-	Lod   bool    `json:"lod,omitempty"`   // coarser with distance
+	Turn  string  `json:"turn,omitempty"`  // of an angle: the field it turns with, in radians a second
+	Frame string  `json:"frame,omitempty"` // the angle that turns the frame this one is measured in
 	Tol   float64 `json:"tol,omitempty"`   // error that may stand, in the field's unit
+	Place bool    `json:"place,omitempty"` // an axis of the entity's place
+}
+
+// rings is the number of interest rings that a feed can have; ring 0 is the innermost.
+const rings = 4
+
+// ahead is how a column is extrapolated. Columns are named by their index.
+type ahead struct {
+	By    int   `json:"by"`
+	By2   int   `json:"by2,omitempty"` // with Angle: the speed to the left
+	Angle *int  `json:"angle,omitempty"`
+	Side  int   `json:"side,omitempty"`
+	Mul   int64 `json:"mul"`
+	Shift uint  `json:"shift"`
 }
 
 // seal sets the hash and returns the JSON.
@@ -148,59 +170,6 @@ func (f *fieldSchema) rank() int {
 		r += 2
 	}
 	return r
-}
-
-// layout is a type as the codecs walk it. Columns are the fields with a number, in wire order; texts follow them.
-type layout struct {
-	typeSchema
-	pub   int // columns that everybody gets: 0 … pub-1
-	cols  int // all columns; those from pub on are the owner's
-	tpub  int // texts that everybody gets
-	texts int
-	bits  []uint8 // by column
-	min   []int32
-	tbits []uint8 // by text: width of the length
-	tmax  []int
-	// owned: some field is the owner's, so each entity says whether such fields follow.
-	owned bool
-	// labels are the fields' names in an account: "player.pos.x".
-	labels []string
-}
-
-func newLayout(t typeSchema) *layout {
-	l := &layout{typeSchema: t}
-	for _, f := range t.Fields {
-		l.labels = append(l.labels, t.Name+"."+f.Name)
-		l.owned = l.owned || f.Owner
-		if f.Kind == kindText {
-			l.texts++
-			if !f.Owner {
-				l.tpub++
-			}
-			l.tbits, l.tmax = append(l.tbits, uint8(f.Bits)), append(l.tmax, f.Max)
-			continue
-		}
-		l.cols++
-		if !f.Owner {
-			l.pub++
-		}
-		l.bits, l.min = append(l.bits, uint8(f.Bits)), append(l.min, int32(uint32(f.Min)))
-	}
-	return l
-}
-
-// value turns column i's integer k into the number it stands for.
-func (l *layout) value(i int, k int32) float64 {
-	f := &l.Fields[i]
-	if f.Kind == kindUint {
-		return float64(uint32(k))
-	}
-	return float64(float64(k) * f.Q)
-}
-
-// field returns the index of the field of that name, or -1.
-func (l *layout) field(name string) int {
-	return slices.IndexFunc(l.Fields, func(f fieldSchema) bool { return f.Name == name })
 }
 
 // source is where a field's value stands in the Go struct and how it is quantised.
@@ -602,14 +571,3 @@ func fieldName(f reflect.StructField) string {
 	}
 	return string(r)
 }
-
-// whole is column i's integer as Go has it.
-func (l *layout) whole(i int, k int32) int64 {
-	if l.Fields[i].Kind == kindUint {
-		return int64(uint32(k))
-	}
-	return int64(k)
-}
-
-// indexBits is the number of bits that hold a number below n.
-func indexBits(n int) uint { return uint(bits.Len(uint(max(n, 1) - 1))) }
