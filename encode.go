@@ -224,7 +224,7 @@ const (
 	maxSection   = 1<<21 - 1
 )
 
-// sentPacket is what an unordered link's packet carried, until its fate is known.
+// sentPacket is what a packet carried that acks have to settle, until its fate is known.
 type sentPacket struct {
 	receipts [maxFeeds]feed.Receipt
 	open     uint8 // bit i: receipts[i] waits
@@ -236,7 +236,7 @@ type outbox struct {
 
 	conn     *Conn // nil: no link
 	epoch    uint8
-	delivery feed.Delivery
+	delivery feed.Delivery // how packets are treated: by the link, or Unordered for Options.Acked
 	streams  []feed.Stream
 	reliable [maxFeeds]bool
 	weights  [maxFeeds]int
@@ -248,21 +248,22 @@ type outbox struct {
 	unacked  time.Duration // send time of the oldest packet without ack
 	seq      uint32        // of the last packet
 	acked    uint32        // newest acked
-	open     uint32        // oldest packet whose receipts are still open (unordered)
+	open     uint32        // oldest packet whose receipts are still open (Unordered)
 	gaveUp   uint32        // newest packet whose receipts were lost because the ring was full
 	ackWord  uint64
 	sentAt   [sentRing]time.Duration
-	sent     []sentPacket // by seq % sentRing; unordered links only
+	sent     []sentPacket // by seq % sentRing; Unordered only
 	account  feed.Account // since the seat joined
 }
 
 // attach gives the outbox a link. The streams start over: the client holds nothing but its cursors.
 func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 	o.conn, o.epoch = c, epoch
-	o.delivery = c.link.Delivery()
+	o.delivery = c.srv.delivery(c.link)
 	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
 	o.open, o.gaveUp = 1, 0
 	o.lastSend = 0
+	o.sent = nil
 	if o.delivery == feed.Unordered {
 		o.sent = make([]sentPacket, sentRing)
 	}
@@ -274,15 +275,31 @@ func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 		if i < len(cursors) {
 			cursor = cursors[i]
 		}
-		st.Resume(cursor, o.delivery)
+		st.Resume(cursor, o.streamDelivery(i))
 	}
+}
+
+// delivery is how the state packets on a link are treated.
+func (s *Server) delivery(l Link) feed.Delivery {
+	if s.opt.Acked {
+		return feed.Unordered
+	}
+	return l.Delivery()
+}
+
+// streamDelivery is what the stream of feed i may expect.
+func (o *outbox) streamDelivery(i int) feed.Delivery {
+	if o.reliable[i] {
+		return feed.Ordered
+	}
+	return o.delivery
 }
 
 // restart gives the outbox another world on the same link: the client holds nothing of it.
 func (o *outbox) restart(epoch uint8) {
 	o.epoch = epoch
-	for _, st := range o.streams {
-		st.Resume(0, o.delivery)
+	for i, st := range o.streams {
+		st.Resume(0, o.streamDelivery(i))
 	}
 	clear(o.sent) // receipts from before are void
 }
@@ -432,12 +449,12 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	h.InputAck, h.Margin = o.seat.inbox.state()
 	b := appendStateHeader(e.scratch[:0], h)
 	var written [maxFeeds]feed.Written
-	var wrote uint8 // bit i: feed i has bytes in the packet
+	var wrote, asked uint8 // bit i: feed i has bytes in the packet; its stream was asked for some
 	if !headerOnly {
-		b, wrote = o.appendSections(b, fs, limit-len(b)-4, h.sections, &written)
+		b, wrote, asked = o.appendSections(b, fs, limit-len(b)-4, h.sections, &written)
 	}
 	if c.verify {
-		b = binary.LittleEndian.AppendUint32(b, o.hash())
+		b = binary.LittleEndian.AppendUint32(b, o.hash(asked))
 	}
 	e.scratch = b
 	built := e.srv.clock.Now()
@@ -497,7 +514,7 @@ func (o *outbox) clean(fs *frameSet) bool {
 }
 
 // appendSections splits limit among the state feeds by weight, in their order; what one leaves goes to the next.
-func (o *outbox) appendSections(b []byte, fs *frameSet, limit int, heads bool, written *[maxFeeds]feed.Written) (_ []byte, wrote uint8) {
+func (o *outbox) appendSections(b []byte, fs *frameSet, limit int, heads bool, written *[maxFeeds]feed.Written) (_ []byte, wrote, asked uint8) {
 	weight := 0
 	for i := range o.streams {
 		if !o.reliable[i] {
@@ -520,6 +537,7 @@ func (o *outbox) appendSections(b []byte, fs *frameSet, limit int, heads bool, w
 		}
 		at := len(b)
 		if share > 0 {
+			asked |= 1 << i
 			b, written[i] = st.Append(b, fs.frames[i], share)
 		}
 		n := len(b) - at
@@ -533,7 +551,7 @@ func (o *outbox) appendSections(b []byte, fs *frameSet, limit int, heads bool, w
 		wrote |= 1 << i
 		limit -= len(b) - start
 	}
-	return b, wrote
+	return b, wrote, asked
 }
 
 // note remembers a packet that the link took.
@@ -558,17 +576,25 @@ func (o *outbox) note(seq uint32, now time.Duration, written *[maxFeeds]feed.Wri
 	}
 }
 
-// hash folds the hashes of the state feeds, as in the packet's trailer.
-func (o *outbox) hash() (h uint32) {
+// hash folds the hashes of the state feeds, as in the packet's trailer. asked has bit i for each feed whose stream was asked for
+// this packet: where a hash covers one packet's bytes only, that of another stream would be about an earlier packet.
+func (o *outbox) hash(asked uint8) (h uint32) {
 	first := true
 	for i, st := range o.streams {
 		if o.reliable[i] {
 			continue
 		}
-		if first {
-			h, first = st.Hash(), false
-		} else {
-			h = h*16777619 ^ st.Hash()
+		if o.delivery == feed.Unordered && asked>>i&1 == 0 {
+			return 0
+		}
+		part := st.Hash()
+		switch {
+		case part == 0:
+			return 0
+		case first:
+			h, first = part, false
+		default:
+			h = h*16777619 ^ part
 		}
 	}
 	return h

@@ -2,6 +2,8 @@ package drumline
 
 import (
 	"encoding/binary"
+	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -131,6 +133,143 @@ func TestUnorderedReceipts(t *testing.T) {
 			seen[r] = true
 		}
 	})
+}
+
+// With Options.Acked an ordered link's packets are settled by acks; what travels in the reliable lane is not.
+func TestAckedOrderedLink(t *testing.T) {
+	doc := &counterFeed{lane: feed.Reliable}
+	bubble(t, Spec{Hz: 60, Grace: time.Minute}, Options{Acked: true}, func(w *testWorld) {
+		w.feeds = []feed.Feed{w.main, doc}
+	}, func(ts *testServer) {
+		l := ts.join("r")
+		pause(520 * time.Millisecond)
+		w, _ := message[Welcome](l, KindWelcome)
+		st, docs := ts.world("r").main.streams[0], doc.streams[0]
+		if !w.Ordered || st.d != feed.Unordered || docs.d != feed.Ordered {
+			t.Errorf("welcome says ordered %v, streams joined as %d and %d", w.Ordered, st.d, docs.d)
+		}
+		n := len(l.packets(t))
+		if p := l.packets(t)[n-1]; !p.HasAcks || p.Ack != 0 || len(st.delivered) != 0 || len(docs.delivered) < n {
+			t.Errorf("before the first ack: acks %v %d, delivered %v and %d documents in %d packets", p.HasAcks, p.Ack, st.delivered, len(docs.delivered), n)
+		}
+		l.ack(uint16(n), 0b10)
+		pause(60 * time.Millisecond)
+		if want := []feed.Receipt{feed.Receipt(n - 2), feed.Receipt(n)}; !reflect.DeepEqual(st.delivered, want) {
+			t.Errorf("delivered %v, want %v", st.delivered, want)
+		}
+		if ps := l.packets(t); ps[len(ps)-1].Ack != uint16(n) || ps[len(ps)-1].Acks != 0b10 {
+			t.Errorf("the echo is %+v", ps[len(ps)-1])
+		}
+		for range 4 { // acks far ahead: what is out of the history is lost
+			pause(time.Second)
+			l.ackAll()
+		}
+		pause(60 * time.Millisecond)
+		if len(st.delivered) != 6 || len(st.lost) < n-2 || st.lost[0] != 1 {
+			t.Errorf("delivered %v, lost %v", st.delivered, st.lost)
+		}
+
+		l.drop(io.EOF)
+		pause(time.Second)
+		again := ts.hello(Hello{Token: w.Token})
+		defer keepAcking(again)()
+		pause(time.Second)
+		ps := again.packets(t)
+		if len(ps) < 15 || !ps[0].HasAcks || ps[len(ps)-1].Ack < 10 {
+			t.Fatalf("%d packets after the resume", len(ps))
+		}
+		if !reflect.DeepEqual(st.resumedAs, []feed.Delivery{feed.Unordered}) || !reflect.DeepEqual(docs.resumedAs, []feed.Delivery{feed.Ordered}) {
+			t.Errorf("resumed as %v and %v", st.resumedAs, docs.resumedAs)
+		}
+	})
+}
+
+// A client that acks nothing for longer than the ring of receipts is told lost what is given up, and the echo never names it again.
+func TestAckedGivesUp(t *testing.T) {
+	bubble(t, Spec{Hz: 60, SendHz: 60}, Options{Acked: true, SlowAfter: 20 * time.Second, QuietAfter: 25 * time.Second}, nil, func(ts *testServer) {
+		l := ts.join("r")
+		pause(2 * time.Second)
+		st := ts.world("r").main.streams[0]
+		n := len(l.packets(t))
+		if len(st.delivered) != 0 || len(st.lost) < n-sentRing || len(st.lost) == 0 {
+			t.Fatalf("%d packets: delivered %v, lost %v", n, st.delivered, st.lost)
+		}
+		gaveUp := st.lost[len(st.lost)-1]
+		l.ack(uint16(gaveUp)+4, 0xffffffff)
+		pause(20 * time.Millisecond)
+		ps := l.packets(t)
+		if p := ps[len(ps)-1]; p.Ack != uint16(gaveUp)+4 || p.Acks != 0b111 || len(st.delivered) != 4 {
+			t.Errorf("gave up %d, echo %d %b, delivered %v", gaveUp, p.Ack, p.Acks, st.delivered)
+		}
+	})
+}
+
+// A hash that one feed does not know makes the packet's unknown.
+func TestUnknownHash(t *testing.T) {
+	extra := &counterFeed{}
+	bubble(t, Spec{Hz: 60}, Options{Lab: true}, func(w *testWorld) {
+		w.feeds = []feed.Feed{w.main, extra}
+		w.main.value, extra.value = 5, 0 // a fake's hash is seven times its value
+		w.onStep = func(w *testWorld, _ *Step[testInput]) { extra.value = uint32(w.steps / 30 % 2) }
+	}, func(ts *testServer) {
+		l := ts.hello(Hello{Room: "r", Verify: true})
+		defer keepAcking(l)()
+		pause(2 * time.Second)
+		seen := map[uint32]int{}
+		for _, p := range l.packets(t) {
+			seen[p.Hash]++
+		}
+		if len(seen) != 2 || seen[0] < 15 || seen[uint32(5*7)*16777619^7] < 15 {
+			t.Errorf("hashes %v", seen)
+		}
+	})
+}
+
+// Where a hash covers one packet only, a packet without a body has none.
+func TestAckedKeepAliveHash(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		bubble(t, Spec{Hz: 60}, Options{Lab: true, Acked: acked, QuietAfter: 2 * time.Second}, func(w *testWorld) { w.main.value = 3 }, func(ts *testServer) {
+			l := ts.hello(Hello{Room: "r", Verify: true})
+			pause(5 * time.Second)
+			ps := l.packets(t)
+			first, last := ps[0], ps[len(ps)-1]
+			if first.Hash != 21 || last.bodies != 0 || !last.HasHash || (last.Hash == 0) != acked {
+				t.Errorf("acked %v: hash %d at first, %d with %d bodies at last", acked, first.Hash, last.Hash, last.bodies)
+			}
+		})
+	}
+}
+
+// tunedFeed is a counterFeed that writes down when it was tuned and asked.
+type tunedFeed struct {
+	counterFeed
+	calls []string
+}
+
+func (f *tunedFeed) Tune(t feed.Tuning) { f.calls = append(f.calls, fmt.Sprint("tune ", t)) }
+func (f *tunedFeed) Info() feed.Info    { f.calls = append(f.calls, "info"); return f.counterFeed.Info() }
+
+func TestTuning(t *testing.T) {
+	for _, c := range []struct {
+		tuning feed.Tuning
+		want   []string
+	}{
+		{feed.Tuning{}, []string{"info"}},
+		{feed.Tuning{Whole: true}, []string{"tune {true false}", "info"}},
+		{feed.Tuning{NoRings: true}, []string{"tune {false true}", "info"}},
+	} {
+		tuned := &tunedFeed{}
+		bubble(t, Spec{Hz: 60}, Options{Tuning: c.tuning}, func(w *testWorld) {
+			w.feeds = []feed.Feed{w.main, tuned} // the first one cannot be tuned
+		}, func(ts *testServer) {
+			l := ts.join("r")
+			defer keepAcking(l)()
+			pause(time.Second)
+			if !reflect.DeepEqual(tuned.calls, c.want) || len(l.packets(t)) < 15 {
+				t.Errorf("%+v: calls %q, %d packets", c.tuning, tuned.calls, len(l.packets(t)))
+			}
+		})
+	}
 }
 
 func TestTwoFeeds(t *testing.T) {

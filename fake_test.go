@@ -200,6 +200,7 @@ type counterStream struct {
 	sent            uint32
 	delivered, lost []feed.Receipt
 	resumed         []uint64
+	resumedAs       []feed.Delivery
 	closed          bool
 }
 
@@ -229,6 +230,7 @@ func (s *counterStream) Lost(r feed.Receipt) {
 func (s *counterStream) Resume(c uint64, d feed.Delivery) {
 	s.mu.Lock()
 	s.resumed = append(s.resumed, c)
+	s.resumedAs = append(s.resumedAs, d)
 	s.sent = ^uint32(0)
 	s.mu.Unlock()
 }

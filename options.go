@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drumline-engine/drumline/beat"
+	"github.com/drumline-engine/drumline/feed"
 )
 
 // Options set up a Server. The zero value of each field means its default; wrong values are errors from New.
@@ -46,6 +47,11 @@ type Options struct {
 	// Arrangement is for benchmarks that compare ways to spread the work: "" (default: beat threads and encoder threads),
 	// "inline" (encode and write on the beat) or "goroutines" (encoders are not locked to threads).
 	Arrangement string
+	// Acked has each link treated as if it lost packets and changed their order: what a client is sent is told against what it
+	// has acked, and packets' headers name the acks. For measuring what that costs, over any link.
+	Acked bool
+	// Tuning are the switches that feeds which are feed.Tunable are given before their room opens. For measuring.
+	Tuning feed.Tuning
 	// HangAfter is how long a step may take before its room is given up. Default 1 s.
 	HangAfter time.Duration
 

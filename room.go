@@ -156,6 +156,9 @@ func (r *Room) openWorld() (err error) {
 		if e, ok := f.(interface{ Err() error }); ok && e.Err() != nil {
 			return e.Err()
 		}
+		if t, ok := f.(feed.Tunable); ok && r.srv.opt.Tuning != (feed.Tuning{}) {
+			t.Tune(r.srv.opt.Tuning)
+		}
 		in := f.Info()
 		if in.Name == "" {
 			in.Name = in.Kind

@@ -90,10 +90,11 @@ func (r *Room) join(c *Conn, h Hello) {
 	r.taken = slices.Insert(r.taken, at, s)
 	r.players.Store(int32(len(r.taken)))
 	s.out = &outbox{seat: s}
+	s.out.delivery = r.srv.delivery(c.link)
 	for i, f := range r.feeds {
-		s.out.streams = append(s.out.streams, f.Join(s.id, c.link.Delivery()))
 		s.out.reliable[i] = r.infos[i].Lane == feed.Reliable
 		s.out.weights[i] = max(r.infos[i].Weight, 1)
+		s.out.streams = append(s.out.streams, f.Join(s.id, s.out.streamDelivery(i)))
 	}
 	r.srv.hub.addToken(s)
 	if !r.letIn(s, c, nil, true) { // the link ended while we were at it

@@ -67,14 +67,14 @@ type Frame interface {
 	Release()
 }
 
-// Delivery says what a link promises for the state lane.
+// Delivery says what a stream may expect of the packets it writes into.
 type Delivery uint8
 
 const (
 	// Ordered: what was written arrives, in order, or the link ends. The baseline of a delta is the last written version.
 	Ordered Delivery = iota
 	// Unordered: packets may be lost, doubled or overtaken. The baseline is the newest acked version; both ends derive it
-	// from the ack and its 32-bit history in the packet's header.
+	// from the ack and its 32-bit history in the packet's header. A link that keeps the order can be treated like this, too.
 	Unordered
 )
 
@@ -97,14 +97,30 @@ type Written struct {
 
 // Feed is one kind of content of a room. All methods are called on the room's goroutine.
 type Feed interface {
-	// Info is called once, when the room opens.
+	// Info is called once, when the room opens; a feed that is [Tunable] may have been tuned before.
 	Info() Info
 	// Capture makes the frame of tick t. It is called on send ticks, must not block, and should not allocate once warm.
 	Capture(t Tick) Frame
-	// Join makes the stream of a seat. The stream's first Append is a keyframe.
+	// Join makes the stream of a seat. The stream's first Append is a keyframe. d is about the feed's own lane, so a
+	// Reliable feed always gets Ordered.
 	Join(seat SeatID, d Delivery) Stream
 	// Leave forgets a seat. The engine has closed or is about to close its stream, on the encoder's own thread.
 	Leave(seat SeatID)
+}
+
+// Tuning are switches of a measuring run, which show what a feed's savings are worth. The zero value, for every other
+// run, leaves the feed as it is. A client reads what a tuned feed sends as it reads anything else.
+type Tuning struct {
+	// Whole has every item that a packet tells written whole: no deltas, nothing left out because it is as expected.
+	Whole bool
+	// NoRings gives everybody everything at the full rate, however far away it is.
+	NoRings bool
+}
+
+// Tunable is implemented by feeds that know the switches; for the others a Tuning means nothing.
+type Tunable interface {
+	// Tune is called at most once, before Info, on the room's goroutine, and only with a Tuning that is not zero.
+	Tune(Tuning)
 }
 
 // Stream is one seat's view of a feed, owned by one encoder worker.
@@ -127,8 +143,10 @@ type Stream interface {
 	Resume(cursor uint64, d Delivery)
 	// Dirty reports whether Append would write anything for f. Rooms without a beat send only to dirty seats.
 	Dirty(f Frame) bool
-	// Hash is the hash of what the client holds once everything appended so far has arrived; see Decoder.Hash. It is only
-	// called on links where each packet is verified, and may be slow.
+	// Hash is the hash that the client's Decoder.Hash must give when it has read the packet of the last Append. On an Ordered
+	// delivery it covers everything that the client then holds; on an Unordered one only what that Append wrote, since which
+	// other versions have arrived is not known yet. 0: unknown for this packet, and not compared. It is called on links where
+	// each packet is verified, after the Append of that packet, and may be slow.
 	Hash() uint32
 	// Account adds the bits written since the last call to a.
 	Account(a *Account)
@@ -140,16 +158,22 @@ type Stream interface {
 type Packet struct {
 	Seq   uint16 // the packet's sequence number
 	Epoch uint8
-	Tick  Tick   // the frame's tick, full width
-	Ack   uint16 // unordered links: the newest packet that the server knew to be received
-	Acks  uint32 // unordered links: bit i set: packet Ack-1-i was received too
+	Tick  Tick // the frame's tick, full width
+	// Ack and Acks are the header's, if it has them (Unordered): the newest packet that the server knew to be received, and bit i:
+	// packet Ack-1-i was received too. Else 0.
+	Ack  uint16
+	Acks uint32
 }
 
 // Decoder reads what a Stream wrote. It is not safe for concurrent use.
 type Decoder interface {
-	// Decode reads one section. On an error nothing has changed and the packet must not be acked.
+	// Decode reads one section. On the state lane it is called for every packet that is accepted, also for one that has no
+	// section of this feed: then body is empty, and p tells which packets the server knows to be received by now, which a decoder of
+	// acked baselines must not miss. On the reliable lane it is called for each section. On an error nothing has changed
+	// and the packet must not be acked. body is valid during the call.
 	Decode(p Packet, body []byte) error
-	// Hash is a hash over everything the decoder holds, equal to the stream's at the same packet.
+	// Hash is a hash over everything the decoder holds or, with acked baselines, over what the last packet brought: equal to
+	// Stream.Hash at the same packet, unless that is 0.
 	Hash() uint32
 	// Cursor is how far the client got with what must happen once; it is sent when the client resumes.
 	Cursor() uint64
