@@ -40,7 +40,7 @@ func Ahead(v0, v1, n, mul int64, shift uint) int32 {
 // AheadStep returns the factor mul/2^shift nearest to ratio, for Ahead. With quanta rateQ (per second) and valueQ and hz ticks a
 // second ratio is rateQ/(2·16·hz·valueQ): the 2 is for the mean of two rates. mul is in [2^18, 2^19) and shift in 1 to 60;
 // a ratio too small for these moves nothing by half a quantum in MaxAhead ticks, so it becomes mul 0 and shift 1. A ratio that is
-// not a number above 0, or is above 2^18-0.5, is an error.
+// not a number above 0, or that comes to 2^18 or more, is an error.
 func AheadStep(ratio float64) (mul int64, shift uint, err error) {
 	if !(ratio > 0) || math.IsInf(ratio, 0) {
 		return 0, 0, fmt.Errorf("wire: ratio %v of rate and value is not a number above 0", ratio)
@@ -52,7 +52,7 @@ func AheadStep(ratio float64) (mul int64, shift uint, err error) {
 	}
 	switch s := mulBits - exp; {
 	case s < 1:
-		return 0, 0, fmt.Errorf("wire: ratio %v of rate and value is above %d", ratio, 1<<(mulBits-1)-1)
+		return 0, 0, fmt.Errorf("wire: ratio %v of rate and value is not below %d", ratio, 1<<(mulBits-1))
 	case s > maxShift:
 		return 0, 1, nil
 	default:
@@ -60,7 +60,7 @@ func AheadStep(ratio float64) (mul int64, shift uint, err error) {
 	}
 }
 
-// sine is round(2^14 · sin(2π i / 4096)). No entry of it is nearer than 0.0005 to where it would round otherwise, so an error of
+// sine is round(2^14 · sin(2π i / 4096)). No entry of it is nearer than 0.0002 to where it would round otherwise, so an error of
 // the last bits in somebody's sine does not show.
 var sine = func() (t [AngleSteps]int16) {
 	const quarter = AngleSteps / 4

@@ -1,5 +1,6 @@
 // Package wire holds what both ends of a link must do alike, bit for bit: packing bits, variable-length numbers, prefix codes,
-// quantising, extrapolating and rounding integers, comparing sequence numbers that wrap, and hashing. Its twin is web/src/wire.ts; the vectors in testdata bind the two.
+// quantising, rounding and extrapolating, comparing sequence numbers that wrap, and hashing. Its twin is web/src/wire.ts; the
+// vectors in testdata bind the two.
 //
 // It knows no packet and no feed: what the bits mean is said by its callers. The smallest use:
 //

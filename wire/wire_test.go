@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -28,6 +30,12 @@ type vectors struct {
 	Tick   []tickVector  `json:"tick"`
 	ZigZag [][2]int64    `json:"zigzag"`
 	Hash   []hashVector  `json:"hash"`
+
+	Codes    []codeVector    `json:"codes"`
+	EG       []codeVector    `json:"eg"`
+	BadCodes []badCodeVector `json:"badCodes"`
+	BadEG    []badCodeVector `json:"badEG"`
+	Ahead    aheadVectors    `json:"ahead"`
 }
 
 // op is a value written: bits, uvarint, varint or text.
@@ -224,6 +232,8 @@ func makeVectors() vectors {
 		h.Hash = uint32(hashOf(h))
 		v.Hash = append(v.Hash, h)
 	}
+	v.Codes, v.EG, v.BadCodes, v.BadEG = makeCodeVectors()
+	v.Ahead = makeAheadVectors()
 	return v
 }
 
@@ -240,6 +250,10 @@ func TestVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Lists of numbers stand on one line.
+	b = regexp.MustCompile(`\[[-0-9,\s]*\]`).ReplaceAllFunc(b, func(list []byte) []byte {
+		return bytes.Join(bytes.Fields(list), nil)
+	})
 	b = append(b, '\n')
 	if *update {
 		if err := os.WriteFile(vectorFile, b, 0o644); err != nil {
@@ -270,6 +284,7 @@ func TestVectors(t *testing.T) {
 			t.Errorf("bits %d: %v", i, err)
 		}
 	}
+	checkCodeVectors(t, &v)
 	for i, c := range v.Bad {
 		raw, _ := hex.DecodeString(c.Hex)
 		r := NewReader(raw)

@@ -6,6 +6,18 @@
 /** The largest number that a variable-length number may have here. Go's has 64 bits; everything sent to a browser keeps to this. */
 export const MAX_UVARINT = Number.MAX_SAFE_INTEGER;
 
+// Prefix codes: small numbers in few bits. The twin of this part is wire/code.go.
+//
+//	EG k of u           q = (u >> k) + 1, of n bits
+//	                    n-1 one-bits ─ 0 ─ the low n-1 bits of q ─ the low k bits of u      2n-1+k bits
+//	code c of u, c < 8  EG c of u
+//	code c of u, c ≥ 8  0 if u = 0, else 1 ─ EG c-8 of u-1
+//
+// Bits stand in the order in which they are written. A code from 8 on is for what is mostly zero and else anything.
+
+/** The number of prefix codes. */
+export const CODES = 16;
+
 /** Appends bits to a buffer that grows. */
 export class BitWriter {
   private buf: Uint8Array;
@@ -38,6 +50,26 @@ export class BitWriter {
       n -= take;
       this.length += take;
     }
+  }
+
+  /** Writes u, below 2^32, in the exponential Golomb code with k low bits, k at most 31. */
+  eg(u: number, k: number): void {
+    const q = Math.floor(u / 2 ** k) + 1; // up to 2^32
+    const ones = q === 0x100000000 ? 32 : 31 - Math.clz32(q);
+    this.bits(-1, ones);
+    this.bits(0, 1);
+    this.bits(q | 0, ones);
+    this.bits(u | 0, k);
+  }
+
+  /** Writes u, below 2^32, in the prefix code c, which is below CODES. */
+  code(u: number, c: number): void {
+    if (c >= 8) {
+      this.bits(u === 0 ? 0 : 1, 1);
+      if (u === 0) return;
+      u--;
+    }
+    this.eg(u, c & 7);
   }
 
   /** Writes a whole number from 0 to MAX_UVARINT in groups of 7 bits, the lowest first, each with a bit that says whether another follows. */
@@ -119,6 +151,45 @@ export class BitReader {
     return this.bits(1) === 1;
   }
 
+  /** Reads what BitWriter.eg wrote with the same k. A k that is no whole number from 0 to 31 is bad. */
+  eg(k: number): number {
+    if (k >>> 0 !== k || k > 31) return this.fail();
+    const buf = this.buf;
+    const pos = this.pos;
+    const i = pos >> 3;
+    if (i + 4 <= buf.length) {
+      // 25 bits of what comes next are there whatever pos is. A number that fits into them is below 2^25.
+      const v = ((buf[i]! | (buf[i + 1]! << 8) | (buf[i + 2]! << 16) | (buf[i + 3]! << 24)) >>> (pos & 7)) & 0x1ffffff;
+      const ones = 31 - Math.clz32(~v & -~v);
+      const n = ones + ones + 1 + k;
+      if (n <= 25) {
+        this.pos = pos + n;
+        const x = v >>> (ones + 1);
+        return ((x & ((1 << ones) - 1)) + (1 << ones) - 1) * (1 << k) + ((x >>> ones) & ((1 << k) - 1));
+      }
+    }
+    return this.egSlow(k);
+  }
+
+  /** The same for what is too long to be seen at once, or near the end. */
+  private egSlow(k: number): number {
+    let ones = 0;
+    for (; this.bits(1) === 1; ones++) if (ones === 32 - k) return this.fail();
+    const q = this.bits(ones) + 2 ** ones;
+    const u = (q - 1) * 2 ** k + this.bits(k);
+    if (this.bad || u > 0xffffffff) return this.fail();
+    return u;
+  }
+
+  /** Reads what BitWriter.code wrote in the prefix code c. A c that is no code is bad. */
+  code(c: number): number {
+    if (c < 8) return this.eg(c);
+    if (c >>> 0 !== c || c >= CODES) return this.fail();
+    if (this.bits(1) === 0) return 0;
+    const u = this.eg(c - 8) + 1;
+    return u > 0xffffffff || this.bad ? this.fail() : u;
+  }
+
   /** Reads a variable-length number. Only its shortest form is accepted, and nothing above MAX_UVARINT. */
   uvarint(): number {
     let v = 0;
@@ -160,6 +231,16 @@ export function zigzag(v: number): number {
 
 export function unzigzag(u: number): number {
   return u % 2 === 0 ? u / 2 : -(u + 1) / 2;
+}
+
+/** The same within 32 bits: of any int32, a number below 2^32. */
+export function zigzag32(r: number): number {
+  return ((r << 1) ^ (r >> 31)) >>> 0;
+}
+
+/** Undoes zigzag32: an int32. */
+export function unzigzag32(u: number): number {
+  return (u >>> 1) ^ -(u & 1);
 }
 
 /** How far a is after b among 16-bit sequence numbers that wrap: negative when a is before b. */
@@ -235,4 +316,76 @@ export function quantiseAngle(rad: number): number {
 /** The angle of step k in radians. */
 export function dequantiseAngle(k: number): number {
   return k * ANGLE_Q;
+}
+
+// Extrapolation: what both ends expect of a number some ticks later, in integers. The twin of this part is wire/ahead.go.
+//
+//	expected = value + half((v0 + v1) · n · mul, shift)
+//
+// A rate v counts 16ths of its quantum. TypeScript has 53 bits: the product stays below 2^53 for rates below 2^20 quanta, also for
+// those of a body that moves both ahead and sideways, n up to MAX_AHEAD and mul below 2^19. Sums wrap to 32 bits.
+
+/** The largest number of ticks that anything is extrapolated over. */
+export const MAX_AHEAD = 255;
+
+/** 2^-s by s. */
+const HALVED = Float64Array.from({ length: 61 }, (_, s) => 2 ** -s);
+
+/** x / 2^s rounded to the nearest, halves away from zero; |x| below 2^53, s at most 60. */
+export function half(x: number, s: number): number {
+  // Scaling by a power of two loses nothing, and Math.round takes halves upwards. Never -0.
+  const y = x * HALVED[s]!;
+  return y < 0 ? 0 - Math.round(-y) : Math.round(y) + 0;
+}
+
+/** What a number gains in n ticks during which its rate goes evenly from v0 to v1, in 16ths of the rate's quantum: an int32. */
+export function ahead(v0: number, v1: number, n: number, mul: number, shift: number): number {
+  return half((v0 + v1) * n * mul, shift) | 0;
+}
+
+/** round(2^14 · sin(2π i / 4096)); wire/ahead.go says why every browser has the same. */
+const SINE = /* @__PURE__ */ (() => {
+  const t = new Int16Array(ANGLE_STEPS);
+  const quarter = ANGLE_STEPS / 4;
+  for (let i = 0; i <= quarter; i++) {
+    const v = Math.round(2 ** 14 * Math.sin(i * ANGLE_Q));
+    t[i] = t[2 * quarter - i] = v;
+    t[2 * quarter + i] = t[(ANGLE_STEPS - i) % ANGLE_STEPS] = -v;
+  }
+  return t;
+})();
+
+/**
+ * The speed along an axis, in 16ths of a quantum, of what looks along an angle (in steps; whole turns do not count) and moves with
+ * the speeds ahead and left in quanta. Side 0 is the axis from which the angle is counted, side 1 the one that a quarter turn
+ * reaches.
+ */
+export function body(side: number, angle: number, ahead: number, left: number): number {
+  const s = SINE[angle & (ANGLE_STEPS - 1)]!;
+  const c = SINE[(angle + ANGLE_STEPS / 4) & (ANGLE_STEPS - 1)]!;
+  return side === 0 ? half(c * ahead - s * left, 10) : half(s * ahead + c * left, 10);
+}
+
+/**
+ * Rounds s low bits of an int32 away, s at most 30, halves upwards. What comes out above hi or below lo is one step of 2^s nearer.
+ * With s 0 x stays as it is, wherever it is.
+ */
+export function round(x: number, s: number, lo: number, hi: number): number {
+  if (s === 0) return x;
+  const step = 1 << s;
+  const y = (x + (step >> 1)) & -step;
+  if (y > hi) return (y - step) | 0;
+  if (y < lo) return (y + step) | 0;
+  return y;
+}
+
+/** Rounds s low bits of an angle in steps away, s at most 12, halves upwards; the result is in 0 to ANGLE_STEPS-1. */
+export function roundAngle(x: number, s: number): number {
+  const step = 1 << s;
+  return (x + (step >> 1)) & -step & (ANGLE_STEPS - 1);
+}
+
+/** How far the angle a is on from b in steps, the short way round: -2048 to 2047. */
+export function angleDiff(a: number, b: number): number {
+  return ((a - b) << 20) >> 20;
 }
