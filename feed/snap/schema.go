@@ -876,13 +876,12 @@ func (s *scan) link() {
 			continue
 		}
 		say := func(format string, args ...any) {
-			s.wrong(l, "%s=%s: %s", word, *ref, fmt.Sprintf(format, args...))
+			s.errorf(l.path, "%s=%s: %s", word, *ref, fmt.Sprintf(format, args...))
 		}
 		switch to := s.find(l.path, *ref); {
 		case to == nil:
 			say("there is no such visible field beside it")
-		case to.bad:
-			l.bad = true
+		case to.bad: // was said
 		case to == l:
 			say("a field cannot refer to itself")
 		case word == "turn" && to.Kind != kindFloat:
@@ -914,7 +913,6 @@ func (s *scan) bodies() {
 		}
 		angle := s.bodyAngle(l)
 		if angle == nil {
-			l.bad = true
 			continue
 		}
 		l.body, l.Frame = angle, angle.Name
@@ -927,12 +925,15 @@ func (s *scan) bodies() {
 	for _, g := range groups {
 		first, n := g.fields[0], len(g.fields)
 		if n != 2 {
-			s.wrong(first, "frame=body is on %s, all turned by %s; it wants exactly two fields: the speed ahead, then the speed to the left",
+			if slices.ContainsFunc(s.leaves, func(l *leaf) bool { return l.bad }) {
+				continue // which may be the one that is missing
+			}
+			s.errorf(first.path, "frame=body is on %s, all turned by %s; it wants exactly two fields: the speed ahead, then the speed to the left",
 				plural(n, "field"), g.angle[0].path)
 			continue
 		}
 		if left := g.fields[1]; first.Q != left.Q {
-			s.wrong(left, "has a quantum of %v and %s one of %v; two velocities of one body need the same q=", left.Q, first.path, first.Q)
+			s.errorf(left.path, "has a quantum of %v and %s one of %v; two velocities of one body need the same q=", left.Q, first.path, first.Q)
 			continue
 		}
 		var movers [2][]*leaf
@@ -944,14 +945,14 @@ func (s *scan) bodies() {
 				movers[side] = append(movers[side], l)
 				for _, base := range []*leaf{g.fields[1-side], g.angle[0]} {
 					if base.Owner && !l.Owner {
-						s.wrong(l, "move=%s: that is a body's velocity, and of the body %s is the owner's alone, so others could not follow", l.Move, base.path)
+						s.errorf(l.path, "move=%s: that is a body's velocity, and of the body %s is the owner's alone, so others could not follow", l.Move, base.path)
 					}
 				}
 			}
 		}
 		for side, m := range movers {
 			if len(m) > 1 && len(movers[1-side]) < len(m) {
-				s.wrong(m[1], "moves along %s like %s; in a body's frame one position moves by each of %s and %s", g.fields[side].path, m[0].path, first.path, g.fields[1].path)
+				s.errorf(m[1].path, "moves along %s like %s; in a body's frame one position moves by each of %s and %s", g.fields[side].path, m[0].path, first.path, g.fields[1].path)
 			}
 		}
 	}
@@ -962,12 +963,12 @@ func (s *scan) bodyAngle(l *leaf) *leaf {
 	if name, named := strings.CutPrefix(l.frame, "body:"); named {
 		switch a := s.find(l.path, name); {
 		case a == nil:
-			s.wrong(l, "frame=%s: there is no such visible field beside it", l.frame)
+			s.errorf(l.path, "frame=%s: there is no such visible field beside it", l.frame)
 		case a.bad: // was said
 		case a.Kind != kindAngle:
-			s.wrong(l, "frame=%s: %s is no angle", l.frame, a.path)
+			s.errorf(l.path, "frame=%s: %s is no angle", l.frame, a.path)
 		case a.Owner && !l.Owner:
-			s.wrong(l, "frame=%s: %s is the owner's alone, so others could not follow", l.frame, a.path)
+			s.errorf(l.path, "frame=%s: %s is the owner's alone, so others could not follow", l.frame, a.path)
 		default:
 			return a
 		}
@@ -984,9 +985,9 @@ func (s *scan) bodyAngle(l *leaf) *leaf {
 	case len(angles) == 1:
 		return angles[0]
 	case len(angles) > 1:
-		s.wrong(l, "frame=body: %s and %s are angles; name the one that turns it: frame=body:%s", angles[0].path, angles[1].path, angles[0].path)
+		s.errorf(l.path, "frame=body: %s and %s are angles; name the one that turns it: frame=body:%s", angles[0].path, angles[1].path, angles[0].path)
 	case !bad: // else the angle may be the field with the mistake
-		s.wrong(l, "frame=body: no visible field is an angle that everybody who gets this may know; add one, such as Yaw float64 `drumline:\"angle\"`")
+		s.errorf(l.path, "frame=body: no visible field is an angle that everybody who gets this may know; add one, such as Yaw float64 `drumline:\"angle\"`")
 	}
 	return nil
 }
