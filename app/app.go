@@ -88,6 +88,7 @@ func commands() []command {
 		serveCommand(),
 		loadCommand(),
 		benchCommand(),
+		typesCommand(),
 		versionCommand(),
 	}
 }

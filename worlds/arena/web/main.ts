@@ -7,13 +7,8 @@ import { Controls } from "./controls.ts";
 import { Effects, Look } from "./effects.ts";
 import { Hud } from "./hud.ts";
 import { Painter } from "./paint.ts";
-import { HIT_MONSTER, HIT_NOTHING, HIT_PLAYER, type Kill, MAX_SEATS, type Monster, NOBODY, PLAYER_RADIUS, type Player, type Shot } from "./rules.ts";
-
-interface Arena {
-  entities: { player: Player; monster: Monster };
-  events: { shot: Shot; kill: Kill };
-  input: { fire: boolean; dx: number; dy: number; aim: number };
-}
+import { HIT_MONSTER, HIT_NOTHING, HIT_PLAYER, type Kill, MAX_SEATS, NOBODY, PLAYER_RADIUS, type Player, type Shot } from "./rules.ts";
+import type { World as Arena } from "./types.ts";
 
 /** The muzzle's distance from the middle of a player. */
 const MUZZLE = PLAYER_RADIUS + 9;

@@ -26,54 +26,7 @@ export const PILLARS: readonly (readonly [number, number, number])[] = [
   [730, 750, 34],
 ];
 
-/** An entity of type "player", as the library shows it. Steps are of 1/60 s. */
-export interface Player {
-  readonly id: number;
-  readonly type: string;
-  readonly own: boolean;
-  readonly x: number;
-  readonly y: number;
-  readonly vx: number;
-  readonly vy: number;
-  /** Radians, 0 right, a quarter turn down. */
-  readonly aim: number;
-  /** 0: dead. */
-  readonly hp: number;
-  /** Steps until a dead player is back. */
-  readonly wait: number;
-  /** Steps in which nothing hits. */
-  readonly shield: number;
-  readonly away: boolean;
-  readonly seat: number;
-  readonly score: number;
-  readonly name: string;
-}
-
-/** An entity of type "monster". */
-export interface Monster {
-  readonly id: number;
-  readonly type: string;
-  readonly x: number;
-  readonly y: number;
-  readonly vx: number;
-  readonly vy: number;
-  readonly hp: number;
-  /** It runs at somebody. */
-  readonly mad: boolean;
-}
-
-/** The event "shot". */
-export interface Shot {
-  readonly seat: number;
-  readonly aim: number;
-  readonly reach: number;
-  readonly hit: number;
-}
-
-/** The event "kill": seats, or NOBODY. */
-export interface Kill {
-  readonly killer: number;
-  readonly victim: number;
-  readonly x: number;
-  readonly y: number;
-}
+// What the world sends, as "make docs" writes it down. Steps are of 1/60 s: wait is those until a dead player (hp 0) is back, shield
+// those in which nothing hits. An angle is 0 to the right, a quarter turn down. A monster that is mad runs at somebody; killer and
+// victim are seats, or NOBODY.
+export type { Kill, Monster, Player, Shot } from "./types.ts";
