@@ -61,9 +61,14 @@ type KernelQueuer interface {
 	KernelQueued() (bytes int, ok bool)
 }
 
-// LinkCounters counts since the link began. Wire bytes are those written to or read from the socket, framing included.
+// LinkCounters counts since the link began.
 type LinkCounters struct {
-	MessagesIn, MessagesOut   uint64
+	MessagesIn, MessagesOut uint64
+	// MessageBytes are those of the messages as the engine sees them: before they are compressed and after they are inflated.
+	MessageBytesIn, MessageBytesOut uint64
+	// Compressed are the messages that travelled compressed.
+	CompressedIn, CompressedOut uint64
+	// WireBytes are those written to or read from the socket, framing included.
 	WireBytesIn, WireBytesOut uint64
 }
 

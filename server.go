@@ -207,8 +207,7 @@ func (s *Server) forget(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.links, c)
-	s.gone.WireBytesIn += n.WireBytesIn
-	s.gone.WireBytesOut += n.WireBytesOut
+	s.gone.add(n)
 	if len(s.links) == 0 && s.noLinks != nil {
 		close(s.noLinks)
 		s.noLinks = nil

@@ -23,11 +23,13 @@ type Stats struct {
 	Refused, Closed map[string]uint64
 	Skipped         map[string]uint64
 	Dropped         map[string]uint64
-	// Packets, their bytes (without framing), and bytes on sockets, both directions.
+	// PacketsOut are state packets, PacketBytesOut the bytes of those and of reliable sections, without framing.
 	PacketsOut, PacketBytesOut uint64
 	MessagesIn                 uint64
-	WireBytesIn, WireBytesOut  uint64
-	Keyframes                  uint64
+	// Traffic adds up the counters of all links, ended ones too: bytes of messages, and what they became on sockets.
+	Traffic                   LinkCounters
+	WireBytesIn, WireBytesOut uint64
+	Keyframes                 uint64
 	// RoomsOpened and RoomsClosed count rooms; RoomErrors those closed by a panic, RoomHangs by the watchdog.
 	RoomsOpened, RoomsClosed, RoomErrors, RoomHangs uint64
 
@@ -104,6 +106,10 @@ type Window struct {
 	EncodeUs, AgeMs Quantiles
 	PacketBytes     Quantiles // bytes, not ms
 	Packets, Bytes  uint64
+	// MessageBytesOut are the bytes of all messages before any compression, CompressedOut the number of messages that were
+	// compressed, WireBytesOut what was written to sockets.
+	MessageBytesOut uint64
+	CompressedOut   uint64
 	WireBytesOut    uint64
 	Keyframes       uint64
 	HeldMean        float64
@@ -179,7 +185,7 @@ type rates struct {
 
 	window      time.Time // since when
 	windowTotal roomTotals
-	windowWire  uint64
+	windowWire  LinkCounters
 }
 
 type roomRate struct {
@@ -221,11 +227,20 @@ func (s *Server) totals() roomTotals {
 func (s *Server) wire() LinkCounters {
 	t := s.gone
 	for c := range s.links {
-		n := c.link.Counters()
-		t.WireBytesIn += n.WireBytesIn
-		t.WireBytesOut += n.WireBytesOut
+		t.add(c.link.Counters())
 	}
 	return t
+}
+
+func (t *LinkCounters) add(n LinkCounters) {
+	t.MessagesIn += n.MessagesIn
+	t.MessagesOut += n.MessagesOut
+	t.MessageBytesIn += n.MessageBytesIn
+	t.MessageBytesOut += n.MessageBytesOut
+	t.CompressedIn += n.CompressedIn
+	t.CompressedOut += n.CompressedOut
+	t.WireBytesIn += n.WireBytesIn
+	t.WireBytesOut += n.WireBytesOut
 }
 
 // Stats returns a picture of the server. It costs a little per room; call it at most a few times a second.
@@ -250,7 +265,7 @@ func (s *Server) Stats() Stats {
 	rooms := slices.SortedFunc(maps.Keys(rate), byName)
 	st.Skipped, st.Dropped = total.named(0, firstDropped), total.named(firstDropped, numDrops)
 	st.PacketsOut, st.PacketBytesOut, st.Keyframes = total.packets, total.bytes, total.keyframes
-	st.WireBytesIn, st.WireBytesOut = wire.WireBytesIn, wire.WireBytesOut
+	st.Traffic, st.WireBytesIn, st.WireBytesOut = wire, wire.WireBytesIn, wire.WireBytesOut
 
 	worlds := map[string]*WorldStats{}
 	st.Worlds = make([]WorldStats, len(s.opt.Worlds))
@@ -344,7 +359,8 @@ func (s *Server) Window() Window {
 		For: time.Since(since), Steps: beats.Steps, Skipped: beats.Skipped, Doubled: beats.Doubled, Dropped: beats.Dropped, Stalls: beats.Stalls,
 		IntervalMs: quantiles(dist.Interval, 1e3), LateMs: quantiles(dist.Late, 1e3), StepMs: quantiles(dist.Step, 1e3),
 		EncodeUs: quantiles(s.measure.encode.Snapshot(), 1e6), AgeMs: quantiles(s.measure.age.Snapshot(), 1e3), PacketBytes: quantiles(s.measure.bytes.Snapshot(), 1e6),
-		Packets: total.packets - old.packets, Bytes: total.bytes - old.bytes, WireBytesOut: wire.WireBytesOut - s.rates.windowWire,
+		Packets: total.packets - old.packets, Bytes: total.bytes - old.bytes, WireBytesOut: wire.WireBytesOut - s.rates.windowWire.WireBytesOut,
+		MessageBytesOut: wire.MessageBytesOut - s.rates.windowWire.MessageBytesOut, CompressedOut: wire.CompressedOut - s.rates.windowWire.CompressedOut,
 		Keyframes: total.keyframes - old.keyframes, PeakMbit: s.rates.peak * 8 / 1e6,
 	}
 	if w.Packets > 0 {
@@ -387,7 +403,7 @@ func (s *Server) ResetWindow() {
 	s.mu.Lock()
 	s.rates.window = time.Now()
 	s.rates.windowTotal = s.totals()
-	s.rates.windowWire = s.wire().WireBytesOut
+	s.rates.windowWire = s.wire()
 	s.rates.peak = 0
 	s.mu.Unlock()
 }

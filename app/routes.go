@@ -14,7 +14,11 @@ import (
 // routes puts together what the server answers: /ws to the engine, the operator's pages to package ops, and the rest (the
 // lobby, the worlds' pages, scripts) to package web.
 func (c *serveConfig) routes(srv *drumline.Server, worlds []drumline.Definition, g *connGuard, log *slog.Logger) (http.Handler, error) {
-	links, err := ws.Handler(srv, ws.Options{Origins: c.origins, TrustedProxies: c.trustedProxies})
+	o := ws.Options{Origins: c.origins, TrustedProxies: c.trustedProxies}
+	if c.deflate {
+		o.Deflate = ws.DeflateOn
+	}
+	links, err := ws.Handler(srv, o)
 	if err != nil {
 		return nil, usagef("--origins %s: %v", strings.Join(c.origins, ","), strings.TrimPrefix(err.Error(), "ws: Options.Origins: "))
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/link/ws"
 )
 
@@ -26,6 +27,7 @@ type serveConfig struct {
 	addr           string
 	origins        textList
 	trustedProxies prefixList
+	deflate        bool
 	opsToken       string
 	opsTokenFile   string
 	drainTimeout   time.Duration
@@ -41,6 +43,8 @@ type serveConfig struct {
 	arrangement string
 	goMaxProcs  int
 	seed        uint64
+	state       string
+	noRings     bool
 
 	quiet     bool
 	logFormat string
@@ -58,6 +62,7 @@ func (c *serveConfig) flags() []flagSpec {
 		{name: "addr", into: &c.addr, usage: "Listen on this `ADDRESS`: :PORT on all of the machine's addresses, HOST:PORT on one. Port 0 takes any free one."},
 		{name: "origins", into: &c.origins, usage: "Let pages of these sites connect: a comma-separated `LIST` such as play.example.com,*.example.org:8443, or * for all. Without it, only pages that this server itself has sent."},
 		{name: "trusted-proxies", into: &c.trustedProxies, usage: "Believe the X-Forwarded-For header of proxies in this comma-separated `LIST` of addresses and networks, such as 127.0.0.1,10.0.0.0/8. Without it, every client seems to come from the proxy, and shares its limits."},
+		{name: "deflate", into: &c.deflate, usage: "Compress messages to clients that offer it, as browsers do. It halves JSON, such as documents and the welcome, and costs about 1.2 MB of memory for each thread that sends; states are packed to the bit and do not shrink."},
 		{name: "drain-timeout", into: &c.drainTimeout, usage: "On SIGTERM, give clients this `TIME` to hear about it and go."},
 		{section: "Limits"},
 		{name: "max-players", some: true, into: &c.maxPlayers, usage: "Admit at most this `NUMBER` of players at once. Without it, 2000."},
@@ -70,6 +75,9 @@ func (c *serveConfig) flags() []flagSpec {
 		{name: "arrangement", into: &c.arrangement, usage: "Spread the work in another `WAY`, for comparisons: inline (build packets on the beat) or goroutines (encoders without threads of their own)."},
 		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run Go code on this `NUMBER` of threads at once. Without it, GOMAXPROCS of the environment, or else the cores plus two: beat threads sleep in the kernel and must not hold up the others."},
 		{name: "seed", into: &c.seed, usage: "Derive every room's randomness from this `NUMBER`, for reproducible runs. Without it, from the system."},
+		{section: "What a state is made of, for measuring"},
+		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole (every item in each packet as if the client had none), ordered (against what was sent last, as suits a link that keeps the order) or acked (against what the client has acked, as on a link that loses packets). Without it, as suits the link; the others cost bytes and are there to show how many."},
+		{name: "no-rings", into: &c.noRings, usage: "Send everything to everybody at the full rate, however far away it is."},
 		{section: "Operation"},
 		{name: "ops-token", into: &c.opsToken, secret: true, usage: "Answer /metrics and /debug to whoever sends this `TOKEN` (at least 16 characters) as a bearer token. Without it, only to programs on this machine. There is no such flag, since a command line can be read by every user."},
 		{name: "ops-token-file", into: &c.opsTokenFile, usage: "Read that token from this `FILE`."},
@@ -120,6 +128,9 @@ func (c *serveConfig) check() error {
 	if err := checkThreads(c.priority, c.arrangement); err != nil {
 		return err
 	}
+	if err := checkState(c.state); err != nil {
+		return err
+	}
 	if c.opsTokenFile != "" {
 		if c.opsToken != "" {
 			return usagef("both --ops-token-file and %s are set: give one of them", envName("ops-token"))
@@ -142,6 +153,14 @@ func checkThreads(priority, arrangement string) error {
 	}
 	if !slices.Contains([]string{"", "inline", "goroutines"}, arrangement) {
 		return usagef("--arrangement %q: want inline or goroutines", arrangement)
+	}
+	return nil
+}
+
+// checkState finds a --state that does not exist.
+func checkState(state string) error {
+	if !slices.Contains([]string{"", "whole", "ordered", "acked"}, state) {
+		return usagef("--state %q: want whole, ordered or acked", state)
 	}
 	return nil
 }
@@ -237,7 +256,7 @@ func (c *serveConfig) serve(ctx context.Context, e *env) error {
 	defer ln.Close()
 	srv, err := drumline.New(drumline.Options{Worlds: worlds, MaxPlayers: c.maxPlayers, LiftCaps: c.liftCaps, Lab: c.lab,
 		BeatThreads: c.beatThreads, Encoders: c.encoders, Priority: c.priority, Arrangement: c.arrangement, Seed: c.seed,
-		Logger: log})
+		Acked: c.state == "acked", Tuning: feed.Tuning{Whole: c.state == "whole", NoRings: c.noRings}, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -296,7 +315,9 @@ func (c *serveConfig) greet(w io.Writer, bound net.Addr, worlds []drumline.Defin
 	for _, on := range []struct {
 		is   bool
 		text string
-	}{{c.liftCaps, "no limit on players, rooms and joins (--lift-caps)"}, {c.lab, "load tests are answered (--lab)"}} {
+	}{{c.liftCaps, "no limit on players, rooms and joins (--lift-caps)"}, {c.lab, "load tests are answered (--lab)"},
+		{c.state == "whole" || c.state == "acked", "states are told in another way, for measuring (--state " + c.state + ")"},
+		{c.noRings, "everybody gets everything at the full rate (--no-rings)"}} {
 		if on.is {
 			fmt.Fprintf(w, "note: %s; not for a public server\n", on.text)
 		}

@@ -248,6 +248,81 @@ func TestServeFlags(t *testing.T) {
 	}
 }
 
+// --state and --no-rings reach the engine, and whoever reads the terminal is told.
+func TestServeState(t *testing.T) {
+	for state, acks := range map[string]bool{"": false, "whole": false, "ordered": false, "acked": true} {
+		r := start(t, func(c *serveConfig) { c.state, c.noRings = state, state == "whole" })
+		c := r.join()
+		for {
+			msg, err := c.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if msg[0] != drumline.KindState {
+				continue
+			}
+			h, err := drumline.ParseState(msg, func(drumline.StateHeader, int, []byte) error { return nil })
+			if err != nil || h.HasAcks != acks {
+				t.Errorf("--state %q: acks in the header: %v, %v", state, h.HasAcks, err)
+			}
+			break
+		}
+		c.Close(1000, "")
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		lines := strings.Join(r.lines(), "\n")
+		if strings.Contains(lines, "--state") != (state == "whole" || state == "acked") || strings.Contains(lines, "--no-rings") != (state == "whole") {
+			t.Errorf("--state %q printed %s", state, lines)
+		}
+	}
+}
+
+// With --deflate a client that offers it gets its welcome compressed, and /metrics tells bytes of messages and of the wire apart.
+func TestServeDeflate(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		r := start(t, func(c *serveConfig) { c.deflate = on })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		c, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(r.url, "http")+"/ws", ws.DialOptions{Deflate: true})
+		cancel()
+		if err != nil || c.Deflate() != on {
+			t.Fatalf("compression agreed upon: %v, %v", c.Deflate(), err)
+		}
+		hello, err := drumline.AppendJSON(nil, drumline.KindHello, drumline.Hello{Protocol: drumline.ProtocolVersion, World: "dots"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		welcome, err := c.Read()
+		if err != nil || welcome[0] != drumline.KindWelcome {
+			t.Fatalf("%q %v", welcome, err)
+		}
+		_, _, body := r.get("/metrics")
+		if strings.Contains(body, "drumline_messages_sent_compressed_total 0\n") == on {
+			t.Errorf("--deflate %v: nothing or something was compressed", on)
+		}
+		value := func(name string) (v float64) {
+			_, rest, ok := strings.Cut(body, "\ndrumline_"+name+" ")
+			if _, err := fmt.Sscan(rest, &v); !ok || err != nil {
+				t.Fatalf("no %s in %s", name, body)
+			}
+			return v
+		}
+		if got, n := value("message_bytes_received_total"), float64(len(hello)); got != n {
+			t.Errorf("%v bytes received, want %v", got, n)
+		}
+		if value("message_bytes_sent_total") < float64(len(welcome)) || value("wire_bytes_sent_total") < value("message_bytes_sent_total") != on {
+			t.Errorf("--deflate %v: %v bytes of messages sent, %v on the wire", on, value("message_bytes_sent_total"), value("wire_bytes_sent_total"))
+		}
+		c.Close(1000, "")
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOpsToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {

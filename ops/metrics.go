@@ -64,7 +64,7 @@ type collector struct {
 	table []*metric
 	// Server-wide.
 	uptime, draining, links, players, waiting, joined, resumed, refused, closed, skipped, dropped, packets, packetBytes,
-	keyframes, messages, wireIn, wireOut, roomsOpened, roomsClosed, roomErrors, roomHangs, step, late, interval,
+	keyframes, messages, messageBytesIn, messageBytesOut, compressedIn, compressedOut, wireIn, wireOut, roomsOpened, roomsClosed, roomErrors, roomHangs, step, late, interval,
 	threadLoad, threadRooms, threadPriority, worldRooms, worldRoomLimit, worldPlayers,
 	httpOpen, httpWaiting, httpEvicted, opsRefused *metric
 	// Per room.
@@ -112,6 +112,10 @@ func newCollector(picture func() drumline.Stats, dist distribution, conns func()
 	c.packetBytes = add("packet_bytes_sent_total", "counter", "Bytes of state packets sent, without the framing of the transport.")
 	c.keyframes = add("keyframes_sent_total", "counter", "State packets that can be read without any earlier one: joins and resumes.")
 	c.messages = add("messages_received_total", "counter", "Messages received from clients.")
+	c.messageBytesIn = add("message_bytes_received_total", "counter", "Bytes of messages received from clients, without framing and inflated.")
+	c.messageBytesOut = add("message_bytes_sent_total", "counter", "Bytes of messages sent to clients, without framing and before any compression.")
+	c.compressedIn = add("messages_received_compressed_total", "counter", "Messages received from clients that were compressed.")
+	c.compressedOut = add("messages_sent_compressed_total", "counter", "Messages sent to clients that were compressed.")
 	c.wireIn = add("wire_bytes_received_total", "counter", "Bytes read from client sockets, framing included.")
 	c.wireOut = add("wire_bytes_sent_total", "counter", "Bytes written to client sockets, framing included.")
 	c.roomsOpened = add("rooms_opened_total", "counter", "Rooms opened.")
@@ -211,6 +215,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.packetBytes, st.PacketBytesOut)
 	count(c.keyframes, st.Keyframes)
 	count(c.messages, st.MessagesIn)
+	count(c.messageBytesIn, st.Traffic.MessageBytesIn)
+	count(c.messageBytesOut, st.Traffic.MessageBytesOut)
+	count(c.compressedIn, st.Traffic.CompressedIn)
+	count(c.compressedOut, st.Traffic.CompressedOut)
 	count(c.wireIn, st.WireBytesIn)
 	count(c.wireOut, st.WireBytesOut)
 	count(c.roomsOpened, st.RoomsOpened)

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,6 +226,14 @@ func pattern(i, n int) []byte {
 	return b
 }
 
+// noise is a pattern that a link cannot compress, for tests of how many bytes wait.
+func noise(i, n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(b) // never fails
+	binary.LittleEndian.PutUint32(b, uint32(i))
+	return b
+}
+
 func number(msg []byte) int { return int(binary.LittleEndian.Uint32(msg)) }
 
 func recv(t *testing.T, p Pair) []byte {
@@ -409,7 +418,7 @@ func fresh(t *testing.T, p Pair) {
 }
 
 func frozen(t *testing.T, p Pair) {
-	msg := pattern(0, 1000)
+	msg := noise(0, 1000)
 	taken := clog(t, p, msg)
 	if t.Failed() {
 		return
@@ -428,7 +437,7 @@ func frozen(t *testing.T, p Pair) {
 	}
 	// A reliable message queues behind and counts.
 	before := p.Link.Queued()
-	send(t, p, pattern(77, 500))
+	send(t, p, noise(77, 500))
 	if p.Link.Delivery() == feed.Ordered {
 		if p.Link.TrySend(msg) {
 			t.Error("TrySend was taken behind a reliable message")
@@ -443,7 +452,7 @@ func frozen(t *testing.T, p Pair) {
 		switch got := recv(t, p); {
 		case bytes.Equal(got, msg):
 			states++
-		case bytes.Equal(got, pattern(77, 500)):
+		case bytes.Equal(got, noise(77, 500)):
 			done = true
 		default:
 			t.Fatalf("a damaged message of %d bytes after %d states", len(got), states)
@@ -466,7 +475,7 @@ func frozen(t *testing.T, p Pair) {
 }
 
 func backlog(t *testing.T, p Pair) {
-	msg := pattern(0, 60_000)
+	msg := noise(0, 60_000)
 	sent := 0
 	var err error
 	within(t, "Send with a frozen peer", func() {
@@ -712,6 +721,9 @@ func counters(t *testing.T, p Pair) {
 	c := p.Link.Counters()
 	if c.MessagesOut != down || c.MessagesIn != up {
 		t.Errorf("counted %d messages out and %d in, want %d and %d", c.MessagesOut, c.MessagesIn, down, up)
+	}
+	if c.MessageBytesOut != down*size || c.MessageBytesIn != up*size {
+		t.Errorf("counted %d bytes of messages out and %d in, want %d and %d", c.MessageBytesOut, c.MessageBytesIn, down*size, up*size)
 	}
 	if c.WireBytesOut < down*size || c.WireBytesIn < up*size || c.WireBytesOut > down*size*2 || c.WireBytesIn > up*size*2 {
 		t.Errorf("counted %d bytes out and %d in for %d and %d of content", c.WireBytesOut, c.WireBytesIn, down*size, up*size)

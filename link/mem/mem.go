@@ -189,6 +189,8 @@ type pair struct {
 	lent      []byte // what Next returned last
 	msgsIn    uint64
 	msgsOut   uint64
+	bytesIn   uint64
+	bytesOut  uint64
 	wireIn    uint64
 	wireOut   uint64
 }
@@ -539,6 +541,7 @@ func (p *pair) deliver(r Receiver) bool {
 		case p.closing:
 		default:
 			p.msgsIn++
+			p.bytesIn += uint64(len(k.b))
 			p.mu.Unlock()
 			r.Receive(k.b)
 			p.mu.Lock()
@@ -620,6 +623,7 @@ func (l *Link) TrySend(msg []byte) bool {
 		return false
 	}
 	p.msgsOut++
+	p.bytesOut += uint64(len(msg))
 	p.submit(&p.down, packet{b: p.copyOf(msg), ordered: !p.opt.Unordered})
 	return true
 }
@@ -636,6 +640,7 @@ func (l *Link) Send(msg []byte) error {
 		return drumline.ErrBacklog
 	}
 	p.msgsOut++
+	p.bytesOut += uint64(len(msg))
 	p.submit(&p.down, packet{b: p.copyOf(msg), ordered: true})
 	return nil
 }
@@ -671,6 +676,7 @@ func (l *Link) Counters() drumline.LinkCounters {
 	defer l.p.mu.Unlock()
 	return drumline.LinkCounters{
 		MessagesIn: l.p.msgsIn, MessagesOut: l.p.msgsOut,
+		MessageBytesIn: l.p.bytesIn, MessageBytesOut: l.p.bytesOut,
 		WireBytesIn: l.p.wireIn, WireBytesOut: l.p.wireOut,
 	}
 }

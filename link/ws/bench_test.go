@@ -15,9 +15,12 @@ import (
 )
 
 // benchPair is a link over a loopback connection whose peer is a plain socket.
-func benchPair(tb testing.TB) (*conn, net.Conn) {
+func benchPair(tb testing.TB) (*conn, net.Conn) { return benchPairOf(tb, Options{}) }
+
+// benchPairOf is benchPair with options; with Deflate, compression is agreed upon.
+func benchPairOf(tb testing.TB, o Options) (*conn, net.Conn) {
 	tb.Helper()
-	s, err := Options{}.settings()
+	s, err := o.settings()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -34,7 +37,7 @@ func benchPair(tb testing.TB) (*conn, net.Conn) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := newConn(nc, s)
+	c := newConn(nc, s, s.Deflate == DeflateOn)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

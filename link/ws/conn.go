@@ -25,12 +25,16 @@ type conn struct {
 	nc   net.Conn
 	raw  syscall.RawConn // nil: no write without waiting, see package comment
 	set  *settings
+	pack bool   // compression was agreed upon
 	read reader // owned by the reader's goroutine
 
 	// Atomic.
-	queued          atomic.Int64 // bytes taken and not yet written
-	msgsIn, msgsOut atomic.Uint64
-	wireIn, wireOut atomic.Uint64
+	queued                  atomic.Int64 // bytes taken and not yet written
+	msgsIn, msgsOut         atomic.Uint64
+	bytesIn, bytesOut       atomic.Uint64 // of messages as they are outside
+	packedIn, packedOut     atomic.Uint64 // messages
+	wireIn, wireOut         atomic.Uint64
+	stateLane, reliableLane lane // whether compressing pays
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -63,8 +67,9 @@ const (
 
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-func newConn(nc net.Conn, s *settings) *conn {
-	c := &conn{nc: nc, raw: rawConn(nc), set: s}
+// newConn makes a link of nc; pack: compression was agreed upon.
+func newConn(nc net.Conn, s *settings, pack bool) *conn {
+	c := &conn{nc: nc, raw: rawConn(nc), set: s, pack: pack}
 	tune(nc, s.NotSentLowat, s.UserTimeout)
 	return c
 }
@@ -100,6 +105,8 @@ func (c *conn) Ready() bool {
 func (c *conn) Counters() drumline.LinkCounters {
 	return drumline.LinkCounters{
 		MessagesIn: c.msgsIn.Load(), MessagesOut: c.msgsOut.Load(),
+		MessageBytesIn: c.bytesIn.Load(), MessageBytesOut: c.bytesOut.Load(),
+		CompressedIn: c.packedIn.Load(), CompressedOut: c.packedOut.Load(),
 		WireBytesIn: c.wireIn.Load(), WireBytesOut: c.wireOut.Load(),
 	}
 }
@@ -109,26 +116,65 @@ func (c *conn) KernelQueued() (bytes int, ok bool) { return kernelQueued(c.nc) }
 
 // TrySend implements drumline.Link.
 func (c *conn) TrySend(msg []byte) bool {
+	if c.pack && deflatable(msg) && !c.Ready() {
+		return false // before anything is compressed in vain
+	}
+	m := c.outgoing(msg, &c.stateLane)
+	defer m.free()
 	c.mu.Lock()
 	if c.closing || c.busy {
 		c.mu.Unlock()
 		return false
 	}
-	return c.put(OpBinary, msg)
+	return c.put(m)
+}
+
+// outgoing is a frame to be written.
+type outgoing struct {
+	op      Op
+	payload []byte
+	size    int // bytes of the message before it was compressed
+	with    *deflater
+	from    *deflaters
+}
+
+func (m *outgoing) free() {
+	if m.with != nil {
+		m.from.put(m.with)
+	}
+}
+
+// outgoing makes a frame of a message, compressed if that was agreed upon and makes it smaller.
+func (c *conn) outgoing(msg []byte, l *lane) outgoing {
+	m := outgoing{op: OpBinary, payload: msg, size: len(msg)}
+	if !c.pack || !deflatable(msg) || !l.due() {
+		return m
+	}
+	if m.with = c.set.deflaters.get(); m.with == nil {
+		return m
+	}
+	m.from = c.set.deflaters
+	b := m.with.pack(msg)
+	if l.learn(b != nil); b != nil {
+		m.op, m.payload = opDeflated, b
+	}
+	return m
 }
 
 // Send implements drumline.Link.
 func (c *conn) Send(msg []byte) error {
+	m := c.outgoing(msg, &c.reliableLane)
+	defer m.free()
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()
 		return drumline.ErrLinkClosed
 	}
-	if c.queued.Load()+int64(frameSize(len(msg))) > drumline.MaxBacklog {
+	if c.queued.Load()+int64(frameSize(len(m.payload))) > drumline.MaxBacklog {
 		c.mu.Unlock()
 		return drumline.ErrBacklog
 	}
-	if !c.put(OpBinary, msg) {
+	if !c.put(m) {
 		return drumline.ErrLinkClosed
 	}
 	return nil
@@ -141,7 +187,7 @@ func (c *conn) control(op Op, payload []byte) {
 		c.mu.Unlock()
 		return
 	}
-	c.put(op, payload)
+	c.put(outgoing{op: op, payload: payload})
 }
 
 // Close implements drumline.Link.
@@ -164,42 +210,47 @@ func (c *conn) shut(code int, reason string, cause error) {
 	if c.busy {
 		_ = c.nc.SetWriteDeadline(c.closeBy)
 	}
-	c.put(OpClose, payload)
+	c.put(outgoing{op: OpClose, payload: payload})
 }
 
 // put sends one frame: at once if nobody owns the write side and the connection can do it without waiting, else through the
 // queue. It is called with mu locked and unlocks it. False: the link broke.
-func (c *conn) put(op Op, payload []byte) bool {
-	size := frameSize(len(payload))
+func (c *conn) put(m outgoing) bool {
+	size := frameSize(len(m.payload))
 	c.queued.Add(int64(size))
 	if c.busy || c.raw == nil || size > maxDirect {
-		c.push(op, payload, size)
+		c.push(m.op, m.payload, size)
 		if !c.busy {
 			c.busy = true
 			go c.drain()
 		}
 		c.mu.Unlock()
-		c.count(op)
+		c.count(m)
 		return true
 	}
 	c.busy = true
 	c.mu.Unlock()
 
 	s := scratches.Get().(*scratch)
-	s.buf = AppendServerFrame(s.buf[:0], op, payload)
+	s.buf = AppendServerFrame(s.buf[:0], m.op, m.payload)
 	n, err := s.write(c.raw)
 	c.settle(s.buf[n:], n, err)
 	scratches.Put(s)
 	if err != nil {
 		return false
 	}
-	c.count(op)
+	c.count(m)
 	return true
 }
 
-func (c *conn) count(op Op) {
-	if op == OpBinary {
+func (c *conn) count(m outgoing) {
+	switch m.op {
+	case opDeflated:
+		c.packedOut.Add(1)
+		fallthrough
+	case OpBinary:
 		c.msgsOut.Add(1)
+		c.bytesOut.Add(uint64(m.size))
 	}
 }
 

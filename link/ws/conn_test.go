@@ -45,7 +45,7 @@ func readFrames(t *testing.T, r io.Reader) (events []event) {
 	}
 	var fr FrameReader
 	if err := fr.Feed(b, func(op Op, payload []byte) error {
-		events = append(events, event{op, bytes.Clone(payload)})
+		events = append(events, event{op: op, payload: bytes.Clone(payload)})
 		return nil
 	}); err != nil {
 		t.Errorf("what the server sent: %v", err)
@@ -368,7 +368,7 @@ func piped(t *testing.T, o Options) (l *conn, rec *linktest.Recorder, peer net.C
 		t.Fatal(err)
 	}
 	near, peer := net.Pipe()
-	l, rec = newConn(near, s), linktest.NewRecorder(t)
+	l, rec = newConn(near, s, s.Deflate == DeflateOn), linktest.NewRecorder(t)
 	go l.run(func(drumline.Link, drumline.Peer) Receiver { return rec }, drumline.Peer{}, nil)
 	return l, rec, peer
 }
@@ -588,7 +588,7 @@ func TestGoodbyeBeforeBrokenWrite(t *testing.T) {
 					t.Fatal(err)
 				}
 				near, peer := net.Pipe()
-				l, rec := newConn(deaf{near}, s), linktest.NewRecorder(t)
+				l, rec := newConn(deaf{near}, s, false), linktest.NewRecorder(t)
 				go l.run(func(drumline.Link, drumline.Peer) Receiver { return rec }, drumline.Peer{}, nil)
 				l.TrySend([]byte("state"))
 				synctest.Wait()

@@ -29,8 +29,11 @@ type DialOptions struct {
 	TLS *tls.Config
 	// NetDial makes the TCP connection. Default: a net.Dialer.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// ReadLimit is the largest message in bytes. Default drumline.MaxBacklog.
+	// ReadLimit is the largest message in bytes, inflated. Default drumline.MaxBacklog.
 	ReadLimit int
+	// Deflate offers compression without context takeover (permessage-deflate). What this end sends is never compressed: a
+	// client's messages are small.
+	Deflate bool
 }
 
 // HandshakeError is returned by Dial when the server did not upgrade the connection.
@@ -63,11 +66,14 @@ type ClientConn struct {
 	buf      []byte
 	from, to int
 	readErr  error
+	inflated []byte // the last compressed message
 
 	wmu    sync.Mutex
 	wbuf   []byte // guarded by wmu
 	closed bool   // guarded by wmu: a close frame was sent
 }
+
+const notOffered = "the server chose what was not offered"
 
 // maxRefusal is how much of a refusal's body is read.
 const maxRefusal = 1 << 10
@@ -142,6 +148,10 @@ func handshake(ctx context.Context, nc net.Conn, u *url.URL, o DialOptions) (*Cl
 	r.Header.Set("Upgrade", "websocket")
 	r.Header.Set("Sec-WebSocket-Version", "13")
 	r.Header.Set("Sec-WebSocket-Key", key)
+	r.Header.Del("Sec-WebSocket-Extensions")
+	if o.Deflate {
+		r.Header.Set("Sec-WebSocket-Extensions", deflateAnswer) // the offer reads like the answer
+	}
 	if err := r.Write(nc); err != nil {
 		return nil, fmt.Errorf("ws: %w", err)
 	}
@@ -158,10 +168,17 @@ func handshake(ctx context.Context, nc net.Conn, u *url.URL, o DialOptions) (*Cl
 	case !hasToken(h["Upgrade"], "websocket"), !hasToken(h["Connection"], "upgrade"),
 		h.Get("Sec-WebSocket-Accept") != acceptKey(key):
 		return nil, &HandshakeError{Text: "the answer does not belong to the request"}
-	case len(h["Sec-Websocket-Extensions"]) > 0, len(h["Sec-Websocket-Protocol"]) > 0:
-		return nil, &HandshakeError{Text: "the server chose what was not offered"}
+	case len(h["Sec-Websocket-Protocol"]) > 0:
+		return nil, &HandshakeError{Text: notOffered}
 	}
-	c := &ClientConn{nc: nc, d: decoder{limit: o.ReadLimit, side: gobwas.StateClientSide, text: true}}
+	deflate := false
+	if given := answer.Header["Sec-Websocket-Extensions"]; len(given) > 0 {
+		all, ok := parseExtensions(strings.Join(given, ","))
+		if deflate = o.Deflate && ok && len(all) == 1 && all[0].agreed(); !deflate {
+			return nil, &HandshakeError{Text: notOffered}
+		}
+	}
+	c := &ClientConn{nc: nc, d: decoder{limit: o.ReadLimit, side: gobwas.StateClientSide, text: true, deflate: deflate}}
 	early, _ := br.Peek(br.Buffered())
 	c.buf = append(make([]byte, 0, max(2<<10, len(early))), early...)
 	c.to, c.buf = len(early), c.buf[:cap(c.buf)]
@@ -171,14 +188,12 @@ func handshake(ctx context.Context, nc net.Conn, u *url.URL, o DialOptions) (*Cl
 // Read returns the next message, binary or text. It is valid until the next Read. Pings and the server's close frame are
 // answered; after the latter the error is a *CloseError and the connection is closed. After any error but a read deadline the
 // same error comes again.
-func (c *ClientConn) Read() ([]byte, error) {
+func (c *ClientConn) Read() (msg []byte, err error) {
 	for c.readErr == nil {
 		ev, used, need, err := c.d.next(c.buf[c.from:c.to])
 		switch {
 		case err != nil:
-			c.readErr = err
-			_ = c.closeWith(closeCode(err), closeText(err))
-			_ = c.nc.Close()
+			c.end(err)
 		case used == 0:
 			if err := c.fill(need); err != nil {
 				var timeout net.Error
@@ -192,7 +207,18 @@ func (c *ClientConn) Read() ([]byte, error) {
 			c.from += used
 			switch ev.op {
 			case OpBinary, OpText:
-				return ev.payload, nil
+				err := ev.unpacked(c.d.limit, func(payload []byte) error {
+					if ev.packed {
+						c.inflated = append(c.inflated[:0], payload...)
+						payload = c.inflated
+					}
+					msg = payload
+					return nil
+				})
+				if err == nil {
+					return msg, nil
+				}
+				c.end(err)
 			case OpPing:
 				_ = c.WriteFrame(OpPong, ev.payload)
 			case OpClose:
@@ -207,6 +233,16 @@ func (c *ClientConn) Read() ([]byte, error) {
 	}
 	return nil, c.readErr
 }
+
+// end closes the connection for an error in what was read.
+func (c *ClientConn) end(err error) {
+	c.readErr = err
+	_ = c.closeWith(closeCode(err), closeText(err))
+	_ = c.nc.Close()
+}
+
+// Deflate reports whether compression was agreed upon. A FrameReader that reads the connection must be told.
+func (c *ClientConn) Deflate() bool { return c.d.deflate }
 
 // fill reads once, into a buffer that can hold a frame of need bytes.
 func (c *ClientConn) fill(need int) error {

@@ -99,7 +99,7 @@ func closeCode(err error) int {
 
 // Frame:
 //
-//	0  u8  fin 0x80, rsv 0x70 (always 0 here), op 0x0f
+//	0  u8  fin 0x80, rsv 0x70 (0x40: the message is compressed; the others are always 0), op 0x0f
 //	1  u8  masked 0x80, length 0x7f; 126: u16 follows; 127: u64 follows (big-endian, shortest form)
 //	.. u32 mask, if masked
 //	.. payload, xored with the mask
@@ -185,12 +185,14 @@ func validCloseCode(code int) bool {
 
 // decoder turns bytes into messages. It holds no bytes but the fragments of an unfinished message.
 type decoder struct {
-	limit int
-	side  gobwas.State // StateServerSide: frames must be masked
-	text  bool         // text messages are allowed
+	limit   int          // of a message as it is sent; compressed ones have packedLimit(limit)
+	side    gobwas.State // StateServerSide: frames must be masked
+	text    bool         // text messages are allowed
+	deflate bool         // compressed messages are allowed
 
 	joined []byte // fragments so far
 	op     Op     // of the message that joined belongs to; 0: none
+	packed bool   // that message is compressed
 	bare   int    // empty fragments of this message
 }
 
@@ -204,6 +206,7 @@ const maxBare = 64
 type event struct {
 	op      Op
 	payload []byte
+	packed  bool // the payload is still compressed
 }
 
 // next reads the frame at the start of b, unmasking it in place. used is its size, or 0 if it is not whole yet; then need is
@@ -213,6 +216,10 @@ func (d *decoder) next(b []byte) (ev event, used, need int, err error) {
 	h, at, err := parseHead(b)
 	if err != nil || at <= 0 {
 		return event{}, 0, -at, err
+	}
+	packed := false
+	if d.deflate && h.Rsv == rsv1>>4 && (h.OpCode == gobwas.OpBinary || h.OpCode == gobwas.OpText) {
+		packed, h.Rsv = true, 0 // on the first frame of a message and nowhere else: RFC 7692, 6
 	}
 	state := d.side
 	if d.op != 0 {
@@ -225,8 +232,12 @@ func (d *decoder) next(b []byte) (ev event, used, need int, err error) {
 	if op == OpText && !d.text {
 		return event{}, 0, 0, &violation{codeUnsupported, "text messages are not taken"}
 	}
-	if !op.control() && h.Length > int64(d.limit-len(d.joined)) {
-		return event{}, 0, 0, fmt.Errorf("%w: %d + %d bytes, limit %d", ErrTooBig, len(d.joined), h.Length, d.limit)
+	limit := d.limit
+	if packed || d.packed {
+		limit = packedLimit(limit)
+	}
+	if !op.control() && h.Length > int64(limit-len(d.joined)) {
+		return event{}, 0, 0, fmt.Errorf("%w: %d + %d bytes, limit %d", ErrTooBig, len(d.joined), h.Length, limit)
 	}
 	used = at + int(h.Length)
 	if len(b) < used {
@@ -238,12 +249,12 @@ func (d *decoder) next(b []byte) (ev event, used, need int, err error) {
 	}
 	switch {
 	case op.control():
-		return event{op, payload}, used, 0, nil
+		return event{op, payload, false}, used, 0, nil
 	case h.Fin && d.op == 0:
-		return event{op, payload}, used, 0, nil
+		return event{op, payload, packed}, used, 0, nil
 	}
 	if d.op == 0 {
-		d.op = op
+		d.op, d.packed = op, packed
 	}
 	if len(payload) == 0 && !h.Fin {
 		if d.bare++; d.bare > maxBare {
@@ -256,9 +267,23 @@ func (d *decoder) next(b []byte) (ev event, used, need int, err error) {
 	}
 	// The joined bytes go with the event: a message in fragments is rare, and a buffer kept for it would count for each idle
 	// connection.
-	ev = event{d.op, d.joined}
-	d.joined, d.op, d.bare = nil, 0, 0
+	ev = event{d.op, d.joined, d.packed}
+	d.joined, d.op, d.packed, d.bare = nil, 0, false, 0
 	return ev, used, 0, nil
+}
+
+// unpacked calls use with the payload, inflated to at most limit bytes if it is compressed. What use gets is valid during the call.
+func (ev event) unpacked(limit int, use func(payload []byte) error) error {
+	if !ev.packed {
+		return use(ev.payload)
+	}
+	in := inflaters.Get().(*inflater)
+	defer in.free()
+	var err error
+	if in.buf, err = in.inflate(in.buf[:0], ev.payload, limit); err != nil {
+		return err
+	}
+	return use(in.buf)
 }
 
 // parseHead reads a header. size is its length, or minus the number of bytes it needs at least.
@@ -313,6 +338,9 @@ func parseHead(b []byte) (h gobwas.Header, size int, err error) {
 type FrameReader struct {
 	// Limit is the largest message in bytes. 0: drumline.MaxBacklog.
 	Limit int
+	// Deflate says that compression without context takeover by the server was agreed upon (ClientConn.Deflate): compressed
+	// messages are inflated.
+	Deflate bool
 
 	d    decoder
 	held []byte // the start of a frame whose end has not arrived
@@ -326,7 +354,7 @@ func (r *FrameReader) Feed(p []byte, each func(op Op, payload []byte) error) err
 	if r.err != nil {
 		return r.err
 	}
-	r.d.limit, r.d.side, r.d.text = r.Limit, gobwas.StateClientSide, true
+	r.d.limit, r.d.side, r.d.text, r.d.deflate = r.Limit, gobwas.StateClientSide, true, r.Deflate
 	if r.d.limit <= 0 {
 		r.d.limit = drumline.MaxBacklog
 	}
@@ -359,7 +387,7 @@ func (r *FrameReader) feed(p []byte, each func(op Op, payload []byte) error) err
 			continue
 		}
 		if ev.op != 0 {
-			if err := each(ev.op, ev.payload); err != nil {
+			if err := ev.unpacked(r.d.limit, func(payload []byte) error { return each(ev.op, payload) }); err != nil {
 				return err
 			}
 		}

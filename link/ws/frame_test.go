@@ -139,7 +139,12 @@ func decode(d *decoder, b []byte, step int) (events []string, err error) {
 			continue
 		}
 		if ev.op != 0 {
-			events = append(events, fmt.Sprintf("%d %s", ev.op, ev.payload))
+			if err := ev.unpacked(d.limit, func(payload []byte) error {
+				events = append(events, fmt.Sprintf("%d %s", ev.op, payload))
+				return nil
+			}); err != nil {
+				return events, err
+			}
 		}
 		have, need = have[used:], 0
 	}

@@ -33,7 +33,7 @@ type reader struct {
 // readAll reads until the connection has ended or nothing more is to be expected of it.
 func (c *conn) readAll(rcv Receiver, early []byte) {
 	r := &c.read
-	r.d = decoder{limit: c.set.ReadLimit, side: gobwas.StateServerSide}
+	r.d = decoder{limit: c.set.ReadLimit, side: gobwas.StateServerSide, deflate: c.pack}
 	r.buf = r.small[:]
 	if len(early) > len(r.buf) {
 		r.buf = early
@@ -98,10 +98,23 @@ func (c *conn) frames(rcv Receiver) error {
 			if !c.receives() {
 				continue
 			}
-			c.msgsIn.Add(1)
-			rcv.Receive(ev.payload)
+			if err := c.message(rcv, ev); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+func (c *conn) message(rcv Receiver, ev event) error {
+	return ev.unpacked(c.set.ReadLimit, func(payload []byte) error {
+		c.msgsIn.Add(1)
+		c.bytesIn.Add(uint64(len(payload)))
+		if ev.packed {
+			c.packedIn.Add(1)
+		}
+		rcv.Receive(payload)
+		return nil
+	})
 }
 
 func (c *conn) controlFrame(ev event) error {

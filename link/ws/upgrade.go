@@ -40,7 +40,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = nc.SetDeadline(time.Time{})
 	_ = nc.SetWriteDeadline(time.Now().Add(min(h.WriteTimeout, handshakeTimeout)))
 	answer := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
-		acceptKey(r.Header.Get("Sec-WebSocket-Key")) + "\r\n\r\n"
+		acceptKey(r.Header.Get("Sec-WebSocket-Key")) + "\r\n"
+	pack := h.Deflate == DeflateOn && acceptDeflate(r.Header["Sec-Websocket-Extensions"])
+	if pack {
+		answer += "Sec-WebSocket-Extensions: " + deflateAnswer + "\r\n"
+	}
+	answer += "\r\n"
 	if _, err := nc.Write([]byte(answer)); err != nil {
 		_ = nc.Close()
 		return
@@ -52,7 +57,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b, _ := rw.Reader.Peek(n)
 		early = bytes.Clone(b)
 	}
-	go newConn(nc, h.settings).run(h.accept, peer, early)
+	go newConn(nc, h.settings, pack).run(h.accept, peer, early)
 }
 
 // checkUpgrade returns the status and text to refuse r with, or 0. It sets the headers that go with the status.

@@ -2,8 +2,8 @@
 //
 // It exists because a live world needs what general libraries do not give together: a write that never waits, an exact count of
 // the bytes that wait in this process, frames that stay whole when the kernel takes half of one, and idle connections that cost
-// a few KiB. It is not a general WebSocket library: messages are binary, extensions are declined, and a message is whole or not
-// there.
+// a few KiB. It is not a general WebSocket library: messages are binary, a message is whole or not there, and of the extensions
+// only compression without context takeover is known, which is off by default (Options.Deflate).
 //
 // The smallest use, beside an http.Server that has a ReadHeaderTimeout (it is the server that cuts connections which never
 // send a request; this package begins with the request):
@@ -46,9 +46,14 @@ type Options struct {
 	// is in none of them. A connection over a Unix socket counts as from a trusted proxy if there is any. Default: none.
 	TrustedProxies []netip.Prefix
 
-	// ReadLimit is the largest message in bytes, its fragments together; a larger one ends the link with ErrTooBig. At least
-	// 128, at most 64 MiB. Default 8 KiB.
+	// ReadLimit is the largest message in bytes, its fragments together and inflated; a larger one ends the link with
+	// ErrTooBig. At least 128, at most 64 MiB. Default 8 KiB.
 	ReadLimit int
+
+	// Deflate compresses messages (permessage-deflate) to and from clients that offer it. Default DeflateOff. It saves about half of
+	// JSON from 500 bytes on, and nothing of bit-packed states, which are sent as they are. It costs about 1.2 MiB for each thread
+	// that sends, and 10 to 40 µs for each message that is compressed.
+	Deflate Deflate
 
 	// PingEvery is how long a connection may be quiet before it is pinged. Default 15 s, or a quarter of IdleTimeout if that
 	// is less.
@@ -92,8 +97,9 @@ const (
 // settings are Options with defaults filled in, shared by all connections of a handler and never changed.
 type settings struct {
 	Options
-	origins  origins
-	peerWait time.Duration // for the peer's close frame
+	origins   origins
+	deflaters *deflaters    // if Deflate is on
+	peerWait  time.Duration // for the peer's close frame
 }
 
 func (o Options) settings() (*settings, error) {
@@ -138,6 +144,13 @@ func (o Options) settings() (*settings, error) {
 	var err error
 	if s.origins, err = parseOrigins(o.Origins); err != nil {
 		errs = append(errs, err)
+	}
+	switch o.Deflate {
+	case DeflateOff:
+	case DeflateOn:
+		s.deflaters = newDeflaters()
+	default:
+		errs = append(errs, fmt.Errorf("ws: Options.Deflate is %d, want DeflateOff or DeflateOn", o.Deflate))
 	}
 	s.peerWait = min(time.Second, s.CloseTimeout)
 	return s, errors.Join(errs...)

@@ -110,8 +110,11 @@ func (c *client) Cut() {
 
 func pairOver(t *testing.T, o Options, useTLS bool) linktest.Pair {
 	s := serveWith(t, o, useTLS)
-	c := s.dial(DialOptions{})
+	c := s.dial(DialOptions{Deflate: o.Deflate == DeflateOn})
 	a := s.accepted()
+	if c.Deflate() != (o.Deflate == DeflateOn) {
+		t.Errorf("compression agreed upon: %v", c.Deflate())
+	}
 	return linktest.Pair{Link: a.link, Recorder: a.rec, Client: &client{ClientConn: c}, Largest: 8 << 10}
 }
 
@@ -119,6 +122,11 @@ func TestLink(t *testing.T) {
 	t.Run("tcp", func(t *testing.T) {
 		linktest.Run(t, func(t *testing.T) linktest.Pair {
 			return pairOver(t, Options{CloseTimeout: 500 * time.Millisecond}, false)
+		})
+	})
+	t.Run("deflate", func(t *testing.T) {
+		linktest.Run(t, func(t *testing.T) linktest.Pair {
+			return pairOver(t, Options{CloseTimeout: 500 * time.Millisecond, Deflate: DeflateOn}, false)
 		})
 	})
 	t.Run("tls", func(t *testing.T) {
