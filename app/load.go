@@ -34,6 +34,8 @@ const (
 	defaultLoadNice  = 10
 	defaultLoadBots  = 16
 	defaultLoadInput = 20
+	maxLinkDelay     = 2 * time.Second
+	maxLoss          = 0.5
 )
 
 // loadConfig is what load's flags fill.
@@ -53,6 +55,9 @@ type loadConfig struct {
 	threads                  int
 	nice                     int
 
+	loss          lossShare
+	delay, jitter time.Duration
+
 	json    string
 	expect  string
 	compare string
@@ -65,6 +70,9 @@ type loadConfig struct {
 	encoders     int
 	arrangement  string
 	goMaxProcs   int
+	state        string
+	noRings      bool
+	deflate      bool
 	opsToken     string
 	opsTokenFile string
 }
@@ -94,6 +102,10 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "seed", into: &c.seed, usage: "Derive the bots' choices from this `NUMBER`."},
 		{name: "threads", some: true, into: &c.threads, usage: "Serve the bots on this `NUMBER` of threads. Without it, one for each 2500."},
 		{name: "nice", into: &c.nice, usage: "Run the bots at this `NICE` value, so that they disturb the server beside them less; 0: leave it."},
+		{section: "A bad network"},
+		{name: "loss", into: &c.loss, usage: "Run bots and server in one process over link/mem instead of sockets, and lose this `SHARE` of packets, such as 5%, 0.05 or 1/20, in each direction. 0 loses none, to compare with. A lost state is gone, a welcome is sent again; with --state ordered everything is, and holds up what follows. The same seed loses the same packets."},
+		{name: "delay", into: &c.delay, usage: "The same network: let each packet take this `TIME`, in each direction, at most 2s."},
+		{name: "jitter", into: &c.jitter, usage: "The same network: add up to this `TIME` to each packet by chance, so that packets overtake each other unless --state is ordered; at most 2s."},
 		{section: "The result"},
 		{name: "json", into: &c.json, usage: "Write the figures to this `FILE`; - for standard output, the table then goes to standard error."},
 		{name: "expect", into: &c.expect, usage: "Besides that all bots join, fail (exit code 1) unless this comma-separated `LIST` of conditions on figures of the JSON holds, such as beat.skipped==0,client.gap_ms.p99<=55."},
@@ -107,6 +119,9 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "encoders", some: true, into: &c.encoders, usage: "Build packets on this `NUMBER` of threads."},
 		{name: "arrangement", into: &c.arrangement, usage: "Spread the server's work in another `WAY`: inline or goroutines."},
 		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run the server's Go code on this `NUMBER` of threads at once."},
+		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole, ordered or acked. Without it, as suits the link."},
+		{name: "no-rings", into: &c.noRings, usage: "Send everything to everybody at the full rate."},
+		{name: "deflate", into: &c.deflate, usage: "Have the server compress messages, and the bots offer to take them so. With --url the bots offer it, and the server does as it likes. Bytes decoded are those after unpacking, bytes on the wire those on the socket."},
 		{section: "A server elsewhere"},
 		{name: "ops-token", into: &c.opsToken, secret: true, usage: "The `TOKEN` of the server at --url, for its figures. Without it they are told only on the server's own machine."},
 		{name: "ops-token-file", into: &c.opsTokenFile, usage: "Read that token from this `FILE`."},
@@ -118,7 +133,8 @@ func loadCommand() command {
 		name:    "load",
 		summary: "measure the server with bots over real sockets",
 		about: "Starts a server of its own (or takes the one at --url), lets bots join over real WebSockets and play as the world's " +
-			"own bot does, and measures: the beat, the age of what is sent, what clients see, bytes, processor and memory. It " +
+			"own bot does, and measures: the beat, the age of what is sent, what clients see, bytes, processor and memory. With --loss, " +
+			"--delay or --jitter bots and server share this process instead, and a network that can do so lies between them. It " +
 			"prints a table and ends by itself. A run during which the machine's host took more than 1 % of the time for others is marked VOID.",
 		flags: newLoadConfig().flags,
 		run:   load,
@@ -207,7 +223,14 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 	if c.rooms == 0 {
 		c.rooms = (c.bots + def.Spec().Seats - 1) / def.Spec().Seats
 	}
-	if _, err := c.changes(); err != nil {
+	changes, err := c.changes()
+	if err != nil {
+		return def, err
+	}
+	if err := c.checkLink(); err != nil {
+		return def, err
+	}
+	if err := c.checkCompared(changes); err != nil {
 		return def, err
 	}
 	switch {
@@ -231,8 +254,8 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 		}
 		d := newLoadConfig()
 		if c.sendHz != d.sendHz || c.priority != d.priority || c.beatThreads != d.beatThreads || c.encoders != d.encoders ||
-			c.arrangement != d.arrangement || c.goMaxProcs != d.goMaxProcs {
-			return def, usagef("--url names a running server: give --send-hz, --priority, --beat-threads, --encoders, --arrangement and --server-gomaxprocs to that one")
+			c.arrangement != d.arrangement || c.goMaxProcs != d.goMaxProcs || c.state != d.state || c.noRings {
+			return def, usagef("--url names a running server: give --send-hz, --priority, --beat-threads, --encoders, --arrangement, --server-gomaxprocs, --state and --no-rings to that one")
 		}
 	}
 	if c.opsTokenFile != "" {
@@ -257,7 +280,7 @@ func (c *loadConfig) checkExpectations() error {
 	if len(all) == 0 {
 		return nil
 	}
-	example, err := exampleFigures(c.compare != "")
+	example, err := exampleFigures(c.compare != "", c.inProcess())
 	if err != nil {
 		return err
 	}
@@ -277,7 +300,7 @@ func (c *loadConfig) checkExpectations() error {
 const noSuchFigure = ": there is no such figure"
 
 // exampleFigures has every figure that a run, or a comparison of runs, can have.
-func exampleFigures(comparison bool) (any, error) {
+func exampleFigures(comparison, inProcess bool) (any, error) {
 	r := &report.Report{
 		Bots:     report.Bots{Refused: map[string]int{}, Closed: map[string]int{}},
 		Beat:     &report.Beat{},
@@ -285,6 +308,9 @@ func exampleFigures(comparison bool) (any, error) {
 		Inputs:   report.Inputs{Unused: map[string]uint64{drumline.DropInputLate.Name(): 0}},
 		Server:   &report.Server{},
 		Pause:    &report.Pause{Closed: map[string]int{}, StagesS: map[string]report.Number{}},
+	}
+	if inProcess {
+		r.Server = nil // nobody can tell it from the bots
 	}
 	if !comparison {
 		return r, nil
@@ -326,7 +352,15 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 	t := &loadTarget{url: strings.TrimSuffix(c.url, "/"), token: c.opsToken, own: c.url == ""}
 	group := proc.Unknown
 	var server *subprocess
-	if t.own {
+	switch {
+	case c.inProcess():
+		var err error
+		if t.srv, err = c.newServer(e); err != nil {
+			return nil, err
+		}
+		defer t.srv.Close()
+		t.url, group = "the server of this process", "one process"
+	case t.own:
 		var err error
 		if server, err = c.startServer(ctx, e); err != nil {
 			return nil, err
@@ -336,17 +370,22 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 		group = proc.GroupedWith(server.pid()).String()
 	}
 	// Only now, since a child inherits it.
-	if c.nice > 0 {
+	if c.nice > 0 && t.srv == nil {
 		if err := proc.SetNice(c.nice); err != nil {
 			fmt.Fprintf(e.stderr, "note: the bots run at full priority: %v\n", err)
 		}
 	}
 	r := &loadRun{c: c, e: e, target: t, server: server, def: def}
-	o := bots.Options{URL: t.url, AllowRemote: c.url != "", World: c.world, NewBot: def.NewBot, Bots: c.bots, Rooms: c.rooms, InputHz: c.inputHz,
+	o := bots.Options{URL: t.url, AllowRemote: c.url != "", Deflate: c.deflate, World: c.world, NewBot: def.NewBot, Bots: c.bots, Rooms: c.rooms, InputHz: c.inputHz,
 		InputsPerPacket: c.inputsPerPacket, DecodeEvery: int(c.decode), Verify: c.verify, Pause: c.pause, RateBytes: int(c.rate), Rcvbuf: c.rcvbuf,
 		Threads: c.threads, Seed: c.seed}
 	if c.inputHz == 0 {
 		o.InputHz = -1
+	}
+	transport := "ws"
+	if t.srv != nil {
+		o.URL, o.Server, o.Path, o.Unordered = "", t.srv, c.path(), c.state != "ordered"
+		transport = "mem"
 	}
 	m, err := r.measure(ctx, o)
 	if err != nil {
@@ -355,7 +394,8 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 		}
 		return nil, err
 	}
-	m.Command, m.Transport, m.Rooms, m.InputHz, m.Host, m.Group = command, "ws", c.rooms, c.inputHz, proc.Machine(), group
+	m.Command, m.Transport, m.Rooms, m.InputHz, m.Host, m.Group = command, transport, c.rooms, c.inputHz, proc.Machine(), group
+	m.Settings, m.Together = c.settings(), t.srv != nil
 	m.Hz, m.SendHz = spec.Hz, spec.SendHz
 	if c.sendHz > 0 {
 		m.SendHz = c.sendHz

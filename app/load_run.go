@@ -26,6 +26,7 @@ type loadRun struct {
 
 	told    *ops.DebugWindow // the newest figures of the server; nil: it tells none
 	rss     float64
+	ownRSS  float64 // of this process
 	pausing *report.Pause
 	paused  time.Time
 	before  drumline.Stats // when the pause began
@@ -80,10 +81,13 @@ func (r *loadRun) measure(ctx context.Context, o bots.Options) (m report.Measure
 		if err := r.ask(ctx); err != nil {
 			return m, err
 		}
-		m.Window, m.Process, m.Stats = &r.told.Window, &r.told.Process, &r.told.Stats
-		r.watchMemory()
-		m.PeakRSSMiB = r.rss
+		m.Window, m.Stats = &r.told.Window, &r.told.Stats
+		if r.target.srv == nil {
+			m.Process = &r.told.Process
+		}
 	}
+	r.watchMemory()
+	m.PeakRSSMiB, m.LoadMiB = r.rss, r.ownRSS
 	m.Pause = r.pauseFigures(m.Bots)
 	return m, nil
 }
@@ -172,8 +176,11 @@ func (r *loadRun) watch(ctx context.Context, host *proc.HostTime) error {
 		}
 		if r.told != nil {
 			w := r.told.Window
-			line += fmt.Sprintf("; beat p99 %.2f ms, skipped %d, doubled %d; send age p99 %.2f ms; %.2f cores, %.1f MiB", w.IntervalMs.P99, w.Skipped, w.Doubled,
-				w.AgeMs.P99, r.told.Process.CPUCores, r.told.Process.RSSMiB)
+			line += fmt.Sprintf("; beat p99 %.2f ms, skipped %d, doubled %d; send age p99 %.2f ms", w.IntervalMs.P99, w.Skipped, w.Doubled,
+				w.AgeMs.P99)
+			if r.target.srv == nil {
+				line += fmt.Sprintf("; %.2f cores, %.1f MiB", r.told.Process.CPUCores, r.told.Process.RSSMiB)
+			}
 		}
 		r.progress("%s; steal %.1f %%", line, host.StealPct())
 	}
@@ -199,9 +206,10 @@ func (r *loadRun) ask(ctx context.Context) error {
 
 // watchMemory keeps the most memory that was seen: read from outside, at no cost to the server, where that is possible.
 func (r *loadRun) watchMemory() {
+	r.ownRSS = max(r.ownRSS, float64(proc.RSS())/proc.MiB)
 	if r.server != nil {
 		r.rss = max(r.rss, float64(proc.RSSOf(r.server.pid()))/proc.MiB)
-	} else if r.told != nil {
+	} else if r.told != nil && r.target.srv == nil {
 		r.rss = max(r.rss, r.told.Process.RSSMiB)
 	}
 }

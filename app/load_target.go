@@ -7,15 +7,17 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/ops"
 )
 
-// The figures of the server under load, over HTTP.
+// The figures of the server under load, over HTTP or from this process.
 
-// loadTarget is the server's HTTP side.
+// loadTarget is where the server tells its figures.
 type loadTarget struct {
 	url, token string
 	own        bool
+	srv        *drumline.Server // of this process; nil: at url
 }
 
 func (t *loadTarget) do(ctx context.Context, method string) ([]byte, error) {
@@ -50,11 +52,19 @@ func (t *loadTarget) do(ctx context.Context, method string) ([]byte, error) {
 }
 
 func (t *loadTarget) reset(ctx context.Context) error {
+	if t.srv != nil {
+		t.srv.ResetWindow()
+		return nil
+	}
 	_, err := t.do(ctx, http.MethodPost)
 	return err
 }
 
+// window returns what the server has measured. A server of this process tells nothing about processor and memory.
 func (t *loadTarget) window(ctx context.Context) (*ops.DebugWindow, error) {
+	if t.srv != nil {
+		return &ops.DebugWindow{Window: t.srv.Window(), Stats: t.srv.Stats()}, nil
+	}
 	b, err := t.do(ctx, http.MethodGet)
 	if err != nil {
 		return nil, err

@@ -33,6 +33,15 @@ func (c *loadConfig) serveArgs() []string {
 	if c.arrangement != "" {
 		args = append(args, "--arrangement="+c.arrangement)
 	}
+	if c.state != "" {
+		args = append(args, "--state="+c.state)
+	}
+	if c.noRings {
+		args = append(args, "--no-rings")
+	}
+	if c.deflate {
+		args = append(args, "--deflate")
+	}
 	return args
 }
 

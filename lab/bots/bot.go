@@ -9,7 +9,8 @@ import (
 
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
-	"github.com/drumline-engine/drumline/link/ws"
+	"github.com/drumline-engine/drumline/feed/snap"
+	"github.com/drumline-engine/drumline/wire"
 )
 
 // maxMessage bounds what a server can make a bot keep, in bytes.
@@ -20,6 +21,7 @@ const (
 	codeNormal   = 1000
 	codeProtocol = 1002
 	codeNone     = 1005 // a close frame without a code
+	codeAbnormal = 1006 // no close frame
 )
 
 var errMessage = errors.New("bots: a message that the protocol does not have")
@@ -33,17 +35,12 @@ const (
 	ended
 )
 
-// conn is a bot's connection. Its methods never wait for the peer for long.
-type conn interface {
-	// write takes as many bytes as it can at once; fewer than all is no error.
-	write(p []byte) (int, error)
-	close()
-}
-
 // counts are of the present window.
 type counts struct {
 	packets, bytes, wire               uint64
 	decodeErrors, mismatches, verified uint64
+	unverifiable, overtaken, noBase    uint64
+	events, acks                       uint64
 	inputs, unsent                     uint64
 }
 
@@ -74,7 +71,6 @@ type bot struct {
 	rcvbuf    int
 	mind      func(dst []byte, v drumline.BotView) []byte
 	section   func(h drumline.StateHeader, feed int, body []byte) error
-	frame     func(op ws.Op, p []byte) error
 
 	// the link
 	state            state
@@ -82,10 +78,8 @@ type bot struct {
 	reason           string // why it ended; the server's word once it has come
 	deadline         time.Duration
 	endedAt          time.Duration
-	c                conn
-	in               ws.FrameReader
-	out              []byte // what the socket did not take
-	reads            bool   // registered for reading, or not
+	link             transport // nil: none yet, or no more
+	deflated         bool      // the server may compress what it sends
 	paused           bool
 	pausedAt         time.Duration
 	tokens, refilled time.Duration
@@ -100,6 +94,7 @@ type bot struct {
 	tick       feed.Tick
 	tickAt     time.Duration
 	lanes      []feed.Lane
+	bodies     [][]byte // sections of the packet in hand, by feed
 	view       drumline.BotView
 	verify     bool
 	inputSize  int
@@ -108,7 +103,9 @@ type bot struct {
 	lastPacket time.Duration // 0: none
 	ack        uint16
 	history    uint32
-	got        bool // ack is valid
+	got        bool          // ack is valid
+	owed       bool          // packets that no message has acked yet
+	owedAt     time.Duration // when the first of them came
 
 	// inputs
 	input  []byte                     // the mind's newest
@@ -128,8 +125,8 @@ type bot struct {
 }
 
 // begin is called when the connection is made and the hello is on its way.
-func (b *bot) begin(c conn, now time.Duration) {
-	b.c, b.state, b.deadline = c, joining, now+joinTimeout
+func (b *bot) begin(t transport, now time.Duration) {
+	b.link, b.state, b.deadline = t, joining, now+joinTimeout
 }
 
 func (b *bot) hello() []byte {
@@ -144,17 +141,6 @@ func (b *bot) hello() []byte {
 		panic(err) // a struct of plain fields
 	}
 	return msg
-}
-
-// receive takes bytes from the socket.
-func (b *bot) receive(p []byte) {
-	b.n.wire += uint64(len(p))
-	if err := b.in.Feed(p, b.frame); err != nil && b.state != ended {
-		b.close(codeProtocol, BadFrame)
-	}
-	if b.state == ended {
-		b.in = ws.FrameReader{} // not in end, which is called while it reads
-	}
 }
 
 // closedBy is called when reading or writing fails.
@@ -173,12 +159,10 @@ func (b *bot) end(reason string) {
 	}
 	was := b.state
 	b.state, b.endedAt = ended, b.f.now()
-	if b.c != nil {
-		b.s.forget(b)
-		b.c.close()
-		b.c = nil
+	if b.link != nil {
+		b.link.drop()
+		b.link = nil
 	}
-	b.out = nil
 	if was != live {
 		b.f.settle()
 	}
@@ -186,40 +170,20 @@ func (b *bot) end(reason string) {
 
 // close tells the server code and ends the link.
 func (b *bot) close(code int, reason string) {
-	b.send(ws.OpClose, ws.AppendClose(nil, code, ""))
+	if b.link != nil {
+		b.link.bye(code)
+	}
 	b.end(reason)
 }
 
 // leave says goodbye. The link ends when the server closes it.
 func (b *bot) leave() {
 	if b.state == live {
-		b.send(ws.OpBinary, []byte{drumline.KindLeave})
+		b.link.send([]byte{drumline.KindLeave}, feed.Reliable)
 	}
-	b.send(ws.OpClose, ws.AppendClose(nil, codeNormal, ""))
-}
-
-// onFrame is called for each message and control frame. After an error no more is read.
-func (b *bot) onFrame(op ws.Op, p []byte) error {
-	var err error
-	switch op {
-	case ws.OpPing:
-		b.send(ws.OpPong, p)
-	case ws.OpPong:
-	case ws.OpClose:
-		reason := Reset
-		if code, _, err := ws.ParseClose(p); err == nil && code != codeNone {
-			reason = codeName(code)
-		}
-		b.close(codeNormal, reason)
-	case ws.OpBinary:
-		err = b.message(p)
-	default:
-		err = errMessage // the protocol has no text
+	if b.link != nil { // a broken one ends when it is written to
+		b.link.bye(codeNormal)
 	}
-	if b.state == ended {
-		return io.EOF
-	}
-	return err
 }
 
 // codeName names a close code.
@@ -240,6 +204,10 @@ func (b *bot) message(p []byte) error {
 	case drumline.KindState:
 		if b.state == live {
 			b.onState(p)
+			return nil
+		}
+		if b.state == joining && b.f.o.Unordered {
+			b.n.overtaken++ // it came before the welcome
 			return nil
 		}
 	case drumline.KindReliable:
@@ -275,7 +243,7 @@ func (b *bot) onWelcome(p []byte) error {
 	if err != nil {
 		return b.unwelcome(err.Error())
 	}
-	decoders, err := b.s.decoders(w.Feeds, b.decodes)
+	decoders, err := b.s.decoders(b, w.Feeds)
 	if err != nil {
 		return b.unwelcome(err.Error())
 	}
@@ -339,29 +307,41 @@ func (b *bot) onState(p []byte) {
 	}
 	b.lastPacket = now
 
+	b.f.note(&b.f.packet, b.measured, time.Duration(len(p))*packetUnit)
+
+	clear(b.bodies)
 	h, err := drumline.ParseState(p, b.section)
 	if err != nil {
 		b.n.decodeErrors++
 		b.note("a state packet: " + err.Error())
 		return
 	}
-	if b.overtaken(h.Epoch) {
+	late := b.got && !wire.SeqNewer(h.Seq, b.ack)
+	if late && !h.HasAcks {
+		b.n.decodeErrors++
+		b.note(fmt.Sprintf("a state packet: number %d after %d", h.Seq, b.ack))
+		return
+	}
+	if late || b.overtaken(h.Epoch) {
+		b.n.overtaken++
+		return
+	}
+	tick := b.fullTick(h.Tick16)
+	if b.decodes && !b.decode(h, tick) {
 		return
 	}
 	b.epoch = h.Epoch
-	tick := b.fullTick(h.Tick16)
 	if tick >= b.tick {
 		b.tick, b.tickAt, b.view.Tick = tick, now, tick
 	}
 	b.received(h.Seq)
+	if !b.owed {
+		b.owed, b.owedAt = true, now
+	}
 	if b.decodes {
 		now = b.f.now()
 		if h.HasHash {
-			b.n.verified++
-			if b.hash() != h.Hash {
-				b.n.mismatches++
-				b.note(fmt.Sprintf("tick %d: the hash of what it holds is not the server's", tick))
-			}
+			b.compare(h.Hash, tick)
 		}
 		if b.hz > 0 && b.measured {
 			b.f.age.Record(now - b.tickZero - time.Duration(tick)*time.Second/time.Duration(b.hz))
@@ -370,20 +350,62 @@ func (b *bot) onState(p []byte) {
 	b.onInputAck(h, now)
 }
 
-// onSection decodes a feed's part of a state packet.
-func (b *bot) onSection(h drumline.StateHeader, i int, body []byte) error {
-	if i >= len(b.view.Decoders) {
-		return fmt.Errorf("bots: a section of feed %d of %d", i, len(b.view.Decoders))
-	}
-	if !b.decodes || b.overtaken(h.Epoch) {
-		return nil
+// onSection notes a feed's part of a state packet.
+func (b *bot) onSection(_ drumline.StateHeader, i int, body []byte) error {
+	if i >= len(b.lanes) {
+		return fmt.Errorf("bots: a section of feed %d of %d", i, len(b.lanes))
 	}
 	if b.lanes[i] != feed.State {
 		return fmt.Errorf("bots: a section of feed %d, which is reliable", i)
 	}
-	return b.view.Decoders[i].Decode(feed.Packet{
-		Seq: h.Seq, Epoch: h.Epoch, Tick: b.fullTick(h.Tick16), Ack: h.Ack, Acks: h.Acks,
-	}, body)
+	if len(b.bodies) < len(b.lanes) {
+		b.bodies = make([][]byte, len(b.lanes))
+	}
+	b.bodies[i] = body
+	return nil
+}
+
+// decode gives a packet to the decoders of all state feeds, also to those that have no section in it: its header concerns them. It
+// is false if one of them did not read it; then the packet is not acked. Where baselines are acked, packets are lost or come late, and
+// what cannot be read for that is no error.
+func (b *bot) decode(h drumline.StateHeader, tick feed.Tick) bool {
+	p := feed.Packet{Seq: h.Seq, Epoch: h.Epoch, Tick: tick, Ack: h.Ack, Acks: h.Acks}
+	for i, d := range b.view.Decoders {
+		if b.lanes[i] != feed.State {
+			continue
+		}
+		var body []byte
+		if i < len(b.bodies) {
+			body = b.bodies[i]
+		}
+		err := d.Decode(p, body)
+		switch {
+		case err == nil:
+			continue
+		case h.HasAcks && errors.Is(err, snap.ErrOvertaken):
+			b.n.overtaken++
+		case h.HasAcks && errors.Is(err, snap.ErrNoKeyframe):
+			b.n.noBase++
+		default:
+			b.n.decodeErrors++
+			b.note("a state packet: " + err.Error())
+		}
+		return false
+	}
+	return true
+}
+
+// compare checks what the bot holds against the server's hash; 0 is none.
+func (b *bot) compare(hash uint32, tick feed.Tick) {
+	if hash == 0 {
+		b.n.unverifiable++
+		return
+	}
+	b.n.verified++
+	if b.hash() != hash {
+		b.n.mismatches++
+		b.note(fmt.Sprintf("tick %d: the hash of what it holds is not the server's", tick))
+	}
 }
 
 // overtaken says that a message is of an epoch before this one: what it tells is of a world that was replaced.
@@ -411,7 +433,7 @@ func (b *bot) onReliable(p []byte) {
 	}
 }
 
-// received notes that packet seq has come.
+// received notes that packet seq, which is newer than those before, has been read.
 func (b *bot) received(seq uint16) {
 	d := int(int16(seq - b.ack))
 	switch {
@@ -419,11 +441,9 @@ func (b *bot) received(seq uint16) {
 		b.ack, b.got = seq, true
 	case d > 32:
 		b.ack, b.history = seq, 0
-	case d > 0:
+	default:
 		// The bit of the packet that was newest until now, after those of the ones between.
 		b.ack, b.history = seq, b.history<<d|1<<(d-1)
-	case d < 0 && d >= -32:
-		b.history |= 1 << (-d - 1)
 	}
 }
 
@@ -496,7 +516,7 @@ func (b *bot) beat(slot, now time.Duration) {
 		return
 	}
 	b.beats++
-	if !b.flush() {
+	if !b.link.ready() {
 		if b.state == live {
 			b.n.unsent++
 		}
@@ -505,13 +525,14 @@ func (b *bot) beat(slot, now time.Duration) {
 	hz := b.f.o.InputHz
 	if hz <= 0 || hz == 1 && b.beats%2 == 0 {
 		if b.got {
-			b.send(ws.OpBinary, drumline.AppendAck(b.s.message[:0], b.ack, b.history))
+			b.s.message = drumline.AppendAck(b.s.message[:0], b.ack, b.history)
+			b.say(now)
 		}
 		return
 	}
 	label := b.label(slot, now)
 	b.s.message = b.appendInputs(b.s.message[:0], label)
-	if !b.send(ws.OpBinary, b.s.message) {
+	if !b.say(now) {
 		b.n.unsent++
 		return
 	}
@@ -521,6 +542,21 @@ func (b *bot) beat(slot, now time.Duration) {
 	}
 	b.sent[b.sentN%echoes] = sent{label, slot}
 	b.sentN++
+}
+
+// say sends the shard's message, which begins with an ack.
+func (b *bot) say(now time.Duration) bool {
+	if !b.link.send(b.s.message, feed.State) {
+		return false
+	}
+	if b.got {
+		b.n.acks++
+	}
+	if b.owed {
+		b.f.note(&b.f.ackDelay, b.measured, now-b.owedAt)
+		b.owed = false
+	}
+	return true
 }
 
 // label is the step for which an input of slot that is sent now should be meant: the one that runs when it arrives, plus a lead
@@ -597,36 +633,4 @@ func (b *bot) think() {
 	for len(b.input) < b.inputSize {
 		b.input = append(b.input, 0)
 	}
-}
-
-// send frames p and gives it to the socket, and keeps what that does not take. It is false if nothing was sent, since there is
-// something left from before or the link has ended.
-func (b *bot) send(op ws.Op, p []byte) bool {
-	if b.state == ended || !b.flush() {
-		return false
-	}
-	b.s.scratch = ws.AppendClientFrame(b.s.scratch[:0], op, p, b.s.mask())
-	n, err := b.c.write(b.s.scratch)
-	if err != nil {
-		b.closedBy(err)
-		return false
-	}
-	if n < len(b.s.scratch) {
-		b.out = append(b.out[:0], b.s.scratch[n:]...)
-	}
-	return true
-}
-
-// flush tries to send what the socket did not take before; true: nothing is left.
-func (b *bot) flush() bool {
-	if len(b.out) == 0 {
-		return true
-	}
-	n, err := b.c.write(b.out)
-	if err != nil {
-		b.closedBy(err)
-		return false
-	}
-	b.out = b.out[:copy(b.out, b.out[n:])]
-	return len(b.out) == 0
 }

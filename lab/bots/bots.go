@@ -11,6 +11,9 @@
 //	time.Sleep(30 * time.Second)
 //	fmt.Println(f.Figures().Gap.Quantile(0.99))
 //
+// With Options.Server the crowd joins a server of its own process over link/mem instead, where the network can lose and delay: the same bots
+// over another transport. What they and the server use of the machine can then not be told apart.
+//
 // It is not a client library: a bot never resumes, never sends commands and knows no way back from an error. It measures what a
 // client sees; what the server did is the server's to tell.
 //
@@ -18,7 +21,8 @@
 //
 // A load generator that wakes for each packet disturbs the server beside it more by its wake-ups than by its work. On Linux one
 // thread per 2,500 bots looks at all sockets every millisecond and sleeps in between, so times at the client are up to
-// 1 ms too late. Elsewhere, and on TLS, each bot has a goroutine that reads.
+// 1 ms too late. Elsewhere, and on TLS, each bot has a goroutine that reads. Links in memory are looked at every millisecond, too, and cost a
+// goroutine each for the network between.
 //
 // # Goroutines
 //
@@ -44,6 +48,7 @@ import (
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/internal/hist"
 	"github.com/drumline-engine/drumline/internal/proc"
+	"github.com/drumline-engine/drumline/link/mem"
 )
 
 // Bounds of a fleet, so that a mistyped number does no harm.
@@ -71,8 +76,16 @@ type NewDecoder func(schema json.RawMessage) (feed.Decoder, error)
 
 // Options set up a Fleet. The zero value of each field means its default; wrong values are errors from Start.
 type Options struct {
-	// URL is the server's, such as http://127.0.0.1:8080; its path is a prefix to /ws. Required.
+	// URL is the server's, such as http://127.0.0.1:8080; its path is a prefix to /ws. Required, unless Server is set.
 	URL string
+	// Server, if set, is joined in this process over link/mem. It should lift its limits: all bots come from nowhere.
+	Server *drumline.Server
+	// Path is the network to Server, the same in both directions. Each bot's chances follow from Seed and its number.
+	Path mem.Path
+	// Unordered makes the state lane to Server unordered: what is lost is gone. Else it is sent again and holds up what follows.
+	Unordered bool
+	// Deflate offers the server at URL to compress its messages (permessage-deflate, without a window from message to message).
+	Deflate bool
 	// AllowRemote lets URL name another machine than this one. Load on a machine must be meant.
 	AllowRemote bool
 	// World is the name of the world to join. Required.
@@ -118,24 +131,10 @@ type Options struct {
 }
 
 func (o *Options) fill() (*url.URL, error) {
-	u, err := url.Parse(o.URL)
-	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("bots: URL %q: want something like http://127.0.0.1:8080", o.URL)
+	u, err := o.way()
+	if err != nil {
+		return nil, err
 	}
-	switch u.Scheme {
-	case "http":
-		u.Scheme = "ws"
-	case "https":
-		u.Scheme = "wss"
-	case "ws", "wss":
-	default:
-		return nil, fmt.Errorf("bots: URL %q: want http, https, ws or wss", o.URL)
-	}
-	if !o.AllowRemote && !loopback(u.Hostname()) {
-		return nil, fmt.Errorf("bots: URL %q is not this machine and AllowRemote is not set", o.URL)
-	}
-	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/ws") + "/ws"
-	u.RawQuery, u.Fragment = "", ""
 	if o.World == "" {
 		return nil, errors.New("bots: World: no name")
 	}
@@ -176,9 +175,44 @@ func (o *Options) fill() (*url.URL, error) {
 	if o.Decoders == nil {
 		o.Decoders = defaultDecoders()
 	}
-	if n := proc.MaxFiles(); n > 0 && n < o.Bots+64 {
+	if n := proc.MaxFiles(); o.Server == nil && n > 0 && n < o.Bots+64 {
 		return nil, fmt.Errorf("bots: %d bots need %d open files, this process may have %d: raise the limit (ulimit -n)", o.Bots, o.Bots+64, n)
 	}
+	return u, nil
+}
+
+// way checks how the bots reach the server; the URL is nil if it is in this process.
+func (o *Options) way() (*url.URL, error) {
+	if o.Server != nil {
+		if o.URL != "" || o.Deflate || o.Rcvbuf != 0 {
+			return nil, errors.New("bots: URL, Deflate and Rcvbuf are for sockets, and Server is set")
+		}
+		if err := (mem.Options{Down: o.Path, Up: o.Path}).Check(); err != nil {
+			return nil, fmt.Errorf("bots: Path: %w", err)
+		}
+		return nil, nil
+	}
+	if o.Path != (mem.Path{}) || o.Unordered {
+		return nil, errors.New("bots: Path and Unordered are for a Server of this process, and there is none")
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("bots: URL %q: want something like http://127.0.0.1:8080", o.URL)
+	}
+	switch u.Scheme {
+	case "http":
+		u.Scheme = "ws"
+	case "https":
+		u.Scheme = "wss"
+	case "ws", "wss":
+	default:
+		return nil, fmt.Errorf("bots: URL %q: want http, https, ws or wss", o.URL)
+	}
+	if !o.AllowRemote && !loopback(u.Hostname()) {
+		return nil, fmt.Errorf("bots: URL %q is not this machine and AllowRemote is not set", o.URL)
+	}
+	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/ws") + "/ws"
+	u.RawQuery, u.Fragment = "", ""
 	return u, nil
 }
 
@@ -210,12 +244,23 @@ type Fleet struct {
 	stopOnce sync.Once
 
 	gap, age, late, echo hist.Histogram
-	windowAt             atomic.Int64 // ns since start
+	ackDelay, packet     hist.Histogram // packet: see packetUnit
+	windowAt             atomic.Int64   // ns since start
 	pausedAt             atomic.Int64
 }
 
 // now is the fleet's clock: monotonic, since its start.
 func (f *Fleet) now() time.Duration { return time.Since(f.start) }
+
+// packetUnit is what a byte counts in a histogram of durations.
+const packetUnit = time.Microsecond
+
+// note records d if it is of a bot that is measured.
+func (f *Fleet) note(h *hist.Histogram, measured bool, d time.Duration) {
+	if measured {
+		h.Record(d)
+	}
+}
 
 // Start makes the bots and lets them join, which takes Options.JoinOver and goes on when Start has returned. They end when Close
 // is called, when ctx ends, and after MaxLife.
@@ -227,8 +272,10 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{o: o, start: time.Now(), settled: make(chan struct{}), stop: make(chan struct{})}
 	f.ctx, f.cancel = context.WithTimeout(ctx, MaxLife)
 	f.pending.Store(int64(o.Bots))
-	f.target = target{url: u, tls: u.Scheme == "wss", address: hostPort(u)}
-	portable := o.Portable || f.target.tls || !haveLoop
+	if u != nil {
+		f.target = target{url: u, tls: u.Scheme == "wss", address: hostPort(u), deflate: o.Deflate}
+	}
+	portable := o.Portable || f.target.tls || !haveLoop || o.Server != nil
 	for i := range o.Threads {
 		s := &shard{f: f, id: i, portable: portable, scratch: make([]byte, 0, 1024)}
 		if err := s.open(); err != nil {
@@ -317,7 +364,7 @@ func (f *Fleet) Pause() {
 		for _, b := range s.bots {
 			if b.willPause && b.state == live && !b.paused {
 				b.paused, b.pausedAt = true, f.now()
-				s.watch(b)
+				b.link.pause()
 			}
 		}
 		s.mu.Unlock()
@@ -336,7 +383,7 @@ func (f *Fleet) ResetWindow() {
 		}
 		s.mu.Unlock()
 	}
-	for _, h := range []*hist.Histogram{&f.gap, &f.age, &f.late, &f.echo} {
+	for _, h := range []*hist.Histogram{&f.gap, &f.age, &f.late, &f.echo, &f.ackDelay, &f.packet} {
 		h.Reset()
 	}
 	f.windowAt.Store(int64(f.now()))
@@ -354,14 +401,30 @@ type Figures struct {
 	Refused, Closed map[string]int
 	// Clients is the number of bots that the following figures are about.
 	Clients int
-	// Packets are state packets, Bytes those and reliable sections; WireBytes are all bytes read from the sockets.
+	// Packets are state packets, Bytes those and reliable sections, unpacked if the server compresses; WireBytes are all bytes read from
+	// the sockets, WebSocket headers included.
 	Packets, Bytes, WireBytes uint64
+	// PacketBytes is the size of a state packet, unpacked: a byte counts as a microsecond.
+	PacketBytes *hist.Snapshot
+	// Deflated is the number of bots whose server may compress.
+	Deflated int
 	// Gap is between two state packets of one bot, and since the last one if that is long ago. Age is from the time at which a
 	// packet's tick was due until it was decoded; it takes the server's clock for this one, so both must be the same machine's.
 	// Late is from an input's slot to its write, Echo from the slot until a packet acks it.
 	Gap, Age, Late, Echo *hist.Snapshot
-	// DecodeErrors and Mismatches count packets; Verified those whose hash was compared.
-	DecodeErrors, Mismatches, Verified uint64
+	// DecodeErrors and Mismatches count packets; Verified those whose hash was compared, Unverifiable those whose hash the server
+	// did not know.
+	DecodeErrors, Mismatches, Verified, Unverifiable uint64
+	// Overtaken packets came after a newer one, or twice, or before the welcome. NoBase ones are told against something that the bot
+	// does not have, as may happen where packets are lost. Neither is acked, and neither is an error.
+	Overtaken, NoBase uint64
+	// Acks are messages that carried an ack. AckDelay is from a packet until the message that acks it, of those packets between two messages
+	// the first.
+	Acks     uint64
+	AckDelay *hist.Snapshot
+	// Events are what the Decoders of the decoding bots have told of; Decoding is how many bots those are.
+	Events   uint64
+	Decoding int
 	// FirstError is the first decode error, as an example.
 	FirstError string
 	// Held is the mean number of items held by a bot that decodes.
@@ -413,6 +476,9 @@ func (f *Fleet) Figures() Figures {
 			switch {
 			case b.joined:
 				g.Joined++
+				if b.deflated {
+					g.Deflated++
+				}
 				if b.state == live || b.reason == "" { // still there when the fleet ended
 					g.Live++
 				} else {
@@ -434,6 +500,9 @@ func (f *Fleet) Figures() Figures {
 			g.DecodeErrors += b.n.decodeErrors
 			g.Mismatches += b.n.mismatches
 			g.Verified += b.n.verified
+			g.Unverifiable += b.n.unverifiable
+			g.Overtaken += b.n.overtaken
+			g.NoBase += b.n.noBase
 			if g.FirstError == "" {
 				g.FirstError = b.firstError
 			}
@@ -449,6 +518,11 @@ func (f *Fleet) Figures() Figures {
 			g.Packets += b.n.packets
 			g.Bytes += b.n.bytes
 			g.WireBytes += b.n.wire
+			g.Acks += b.n.acks
+			if b.decodes {
+				g.Decoding++
+				g.Events += b.n.events
+			}
 			if b.decodes && b.state == live {
 				for _, d := range b.view.Decoders {
 					held += d.Held()
@@ -462,6 +536,7 @@ func (f *Fleet) Figures() Figures {
 		g.Held = float64(held) / float64(holders)
 	}
 	g.Gap, g.Age, g.Late, g.Echo = f.gap.Snapshot(), f.age.Snapshot(), f.late.Snapshot(), f.echo.Snapshot()
+	g.AckDelay, g.PacketBytes = f.ackDelay.Snapshot(), f.packet.Snapshot()
 	g.Gap.Merge(gaps.Snapshot())
 	return g
 }
@@ -495,7 +570,7 @@ func newBot(f *Fleet, s *shard, i int) *bot {
 	if f.o.NewBot != nil {
 		b.mind = f.o.NewBot(seed)
 	}
-	b.section, b.frame, b.in.Limit = b.onSection, b.onFrame, maxMessage
+	b.section = b.onSection
 	b.rcvbuf = f.o.Rcvbuf
 	if special := b.willPause || f.o.RateBytes > 0; special && b.rcvbuf == 0 {
 		b.rcvbuf = smallRcvbuf

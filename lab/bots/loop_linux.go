@@ -70,14 +70,15 @@ func (s *shard) wait() {
 		s.mu.Lock()
 		for _, e := range s.poll.events[:n] {
 			b := s.bots[e.Fd]
-			if b.c == nil {
+			sock, ok := b.link.(*socket)
+			if !ok {
 				continue
 			}
 			if e.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 				s.readLast(b)
 				continue
 			}
-			if b.reads {
+			if sock.reads {
 				s.readSome(b, readBuffer)
 			}
 		}
@@ -93,7 +94,7 @@ func (s *shard) readSome(b *bot, limit int) {
 	if limit <= 0 {
 		return
 	}
-	c, ok := b.c.(*rawConn)
+	sock, c, ok := raw[*rawConn](b)
 	if !ok {
 		return
 	}
@@ -105,7 +106,7 @@ func (s *shard) readSome(b *bot, limit int) {
 	case n == 0:
 		b.end(Reset)
 	default:
-		b.receive(s.poll.buf[:n])
+		sock.receive(s.poll.buf[:n])
 	}
 }
 
@@ -123,15 +124,15 @@ func (s *shard) readLast(b *bot) {
 
 // watch registers b for reading, or not.
 func (s *shard) watch(b *bot) {
-	c, ok := b.c.(*rawConn)
+	sock, c, ok := raw[*rawConn](b)
 	if !ok {
 		return
 	}
 	reads := !b.paused && (s.f.o.RateBytes == 0 || b.state != live)
-	if reads == b.reads {
+	if reads == sock.reads {
 		return
 	}
-	b.reads = reads
+	sock.reads = reads
 	e := unix.EpollEvent{Fd: int32(b.index)}
 	if reads {
 		e.Events = unix.EPOLLIN
@@ -141,13 +142,13 @@ func (s *shard) watch(b *bot) {
 	}
 }
 
-// forget takes b out of the loop; its connection is about to be closed, which does it.
-func (s *shard) forget(b *bot) { b.reads = false }
+// forget takes a socket out of the loop; its connection is about to be closed, which does it.
+func (s *shard) forget(sock *socket) { sock.reads = false }
 
 // adopt takes over a new connection. The lock is held.
-func (s *shard) adopt(b *bot, c net.Conn) error {
+func (s *shard) adopt(b *bot, c net.Conn, deflated bool) error {
 	if s.portable {
-		s.adoptNet(b, c)
+		s.adoptNet(b, c, deflated)
 		return nil
 	}
 	fd, err := takeFD(c)
@@ -159,8 +160,9 @@ func (s *shard) adopt(b *bot, c net.Conn) error {
 		unix.Close(fd)
 		return fmt.Errorf("bots: epoll: %w", err)
 	}
-	b.reads = true
-	b.begin(&rawConn{fd}, s.f.now())
+	sock := newSocket(b, &rawConn{fd}, deflated)
+	sock.reads = true
+	b.begin(sock, s.f.now())
 	return nil
 }
 

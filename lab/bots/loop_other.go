@@ -12,11 +12,15 @@ const haveLoop = false
 
 type poller struct{}
 
-func (s *shard) open() error                    { return nil }
-func (s *shard) closeLoop()                     {}
-func (s *shard) wait()                          { time.Sleep(nap) }
-func (s *shard) watch(*bot)                     {}
-func (s *shard) forget(*bot)                    {}
-func (s *shard) readSome(*bot, int)             {}
-func (s *shard) adopt(b *bot, c net.Conn) error { s.adoptNet(b, c); return nil }
-func lockThread(portable bool) (unlock func())  { return func() {} }
+func (s *shard) open() error                   { return nil }
+func (s *shard) closeLoop()                    {}
+func (s *shard) wait()                         { time.Sleep(nap) }
+func (s *shard) watch(*bot)                    {}
+func (s *shard) forget(*socket)                {}
+func (s *shard) readSome(*bot, int)            {}
+func lockThread(portable bool) (unlock func()) { return func() {} }
+
+func (s *shard) adopt(b *bot, c net.Conn, deflated bool) error {
+	s.adoptNet(b, c, deflated)
+	return nil
+}

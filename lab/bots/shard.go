@@ -18,6 +18,8 @@ import (
 	gobwas "github.com/gobwas/ws"
 
 	"github.com/drumline-engine/drumline/feed"
+	"github.com/drumline-engine/drumline/feed/snap"
+	"github.com/drumline-engine/drumline/link/mem"
 	"github.com/drumline-engine/drumline/link/ws"
 )
 
@@ -32,6 +34,7 @@ type target struct {
 	url     *url.URL
 	address string
 	tls     bool
+	deflate bool // offer it
 }
 
 // shard is the bots of one loop.
@@ -49,6 +52,7 @@ type shard struct {
 	blank        []feed.Decoder // of bots that do not decode
 	scratch      []byte         // a frame
 	message      []byte         // a message
+	pairs        []*mem.Client  // of all links in memory
 	readers      sync.WaitGroup // portable: one per connection
 }
 
@@ -99,27 +103,30 @@ func (s *shard) run() {
 	defer unlock()
 	defer s.readers.Wait()
 	defer s.closeLoop()
+	defer s.closePairs()
 	// The loops' schedules interleave.
 	phase := time.Duration(s.id) * time.Millisecond / time.Duration(len(s.f.shards))
 	n := int64(len(s.bots))
 	now := s.f.now()
 	s.sends = wheel{start: now + phase, hz: int64(max(s.f.o.InputHz, 2)), n: n}
-	if s.f.o.RateBytes > 0 && !s.portable {
+	if s.f.o.RateBytes > 0 && (!s.portable || s.f.o.Server != nil) {
 		s.reads = wheel{start: now + phase, hz: readSlots, n: n}
 	}
 	for !s.f.closing.Load() {
 		s.wait()
+		s.pump()
 		s.turn()
 	}
 	s.mu.Lock()
 	for _, b := range s.bots {
-		if b.c != nil {
+		if b.link != nil {
 			b.leave()
 		}
 	}
 	s.mu.Unlock()
 	for until := s.f.now() + goodbye; s.f.now() < until && s.linked() > 0; {
 		s.wait()
+		s.pump()
 	}
 	s.mu.Lock()
 	for _, b := range s.bots {
@@ -133,7 +140,7 @@ func (s *shard) linked() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.bots {
-		if b.c != nil && !b.paused {
+		if b.link != nil && !b.paused {
 			n++
 		}
 	}
@@ -167,7 +174,11 @@ func (s *shard) turn() {
 			break
 		}
 		if b := s.bots[i]; b.state == live && !b.paused {
-			s.readSome(b, b.allowance(now))
+			if m, ok := b.link.(*memory); ok {
+				m.read(b.allowance(now))
+			} else {
+				s.readSome(b, b.allowance(now))
+			}
 		}
 	}
 }
@@ -184,16 +195,15 @@ func (b *bot) allowance(now time.Duration) int {
 	return int(n)
 }
 
-// mask is a frame's masking key. Any will do: there is no proxy to protect.
-func (s *shard) mask() [4]byte { return newMask() }
-
+// newMask is a frame's masking key. Any will do: there is no proxy to protect.
 func newMask() (m [4]byte) {
 	binary.LittleEndian.PutUint32(m[:], rand.Uint32())
 	return m
 }
 
 // decoders makes a bot's decoders. Bots that do not decode share a set that never holds anything.
-func (s *shard) decoders(infos []feed.Info, decodes bool) ([]feed.Decoder, error) {
+func (s *shard) decoders(b *bot, infos []feed.Info) ([]feed.Decoder, error) {
+	decodes := b.decodes
 	if !decodes && len(s.blank) == len(infos) {
 		return s.blank, nil
 	}
@@ -207,6 +217,9 @@ func (s *shard) decoders(infos []feed.Info, decodes bool) ([]feed.Decoder, error
 		if err != nil {
 			return nil, fmt.Errorf("feed %q: %w", info.Kind, err)
 		}
+		if d, ok := d.(*snap.Decoder); ok && decodes {
+			d.OnEvent = func(snap.Event) { b.n.events++ }
+		}
 		all = append(all, d)
 	}
 	if !decodes {
@@ -217,9 +230,13 @@ func (s *shard) decoders(infos []feed.Info, decodes bool) ([]feed.Decoder, error
 
 // dial connects a bot and sends its hello. It is called by a goroutine of its own and takes the lock only at the end.
 func (s *shard) dial(b *bot) {
+	if s.f.o.Server != nil {
+		s.join(b)
+		return
+	}
 	ctx, cancel := context.WithTimeout(s.f.ctx, joinTimeout)
 	defer cancel()
-	c, early, err := s.f.target.connect(ctx, b.rcvbuf, b.hello())
+	c, early, deflated, err := s.f.target.connect(ctx, b.rcvbuf, b.hello())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -231,13 +248,14 @@ func (s *shard) dial(b *bot) {
 		c.Close()
 		return
 	}
-	if err := s.adopt(b, c); err != nil {
+	b.deflated = deflated
+	if err := s.adopt(b, c, deflated); err != nil {
 		b.note(err.Error())
 		b.end(NoConnection)
 		return
 	}
-	if len(early) > 0 {
-		b.receive(early)
+	if sock, ok := b.link.(*socket); ok && len(early) > 0 {
+		sock.receive(early)
 	}
 }
 
@@ -253,8 +271,9 @@ func dialReason(err error) string {
 	return NoConnection
 }
 
-// connect makes a WebSocket and sends the first message. early is what the server has said already.
-func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.Conn, early []byte, err error) {
+// connect makes a WebSocket and sends the first message. early is what the server has said already; deflated says that it may
+// compress.
+func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.Conn, early []byte, deflated bool, err error) {
 	d := net.Dialer{}
 	if rcvbuf > 0 {
 		// Before the connection is made, since the window that is offered then follows from it.
@@ -267,7 +286,7 @@ func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.C
 		}
 	}
 	if c, err = d.DialContext(ctx, "tcp", t.address); err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	defer func() {
 		if err != nil {
@@ -277,7 +296,7 @@ func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.C
 	if t.tls {
 		tc := tls.Client(c, &tls.Config{ServerName: t.url.Hostname(), NextProtos: []string{"http/1.1"}})
 		if err := tc.HandshakeContext(ctx); err != nil {
-			return c, nil, err
+			return c, nil, false, err
 		}
 		c = tc
 	}
@@ -285,9 +304,16 @@ func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.C
 		c.SetDeadline(at)
 	}
 	undo := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
-	br, _, err := gobwas.Dialer{}.Upgrade(c, t.url)
+	var up gobwas.Dialer
+	if t.deflate {
+		up.Extensions = append(up.Extensions, offer.Option())
+	}
+	br, hs, err := up.Upgrade(c, t.url)
+	if err == nil {
+		deflated, err = agreed(hs)
+	}
 	if err != nil {
-		return c, nil, err
+		return c, nil, false, err
 	}
 	if br != nil {
 		if n := br.Buffered(); n > 0 {
@@ -297,12 +323,12 @@ func (t *target) connect(ctx context.Context, rcvbuf int, hello []byte) (c net.C
 		gobwas.PutReader(br)
 	}
 	if _, err := c.Write(ws.AppendClientFrame(nil, ws.OpBinary, hello, newMask())); err != nil {
-		return c, nil, err
+		return c, nil, false, err
 	}
 	if !undo() {
-		return c, nil, ctx.Err()
+		return c, nil, false, ctx.Err()
 	}
-	return c, early, c.SetDeadline(time.Time{})
+	return c, early, deflated, c.SetDeadline(time.Time{})
 }
 
 // netConn is a connection that Go's own poller serves.
@@ -323,13 +349,15 @@ func (c netConn) write(p []byte) (int, error) {
 func (c netConn) close() { c.Conn.Close() }
 
 // adoptNet lets a goroutine read for b.
-func (s *shard) adoptNet(b *bot, c net.Conn) {
-	b.begin(netConn{c}, s.f.now())
-	s.readers.Go(func() { s.readNet(b, c) })
+func (s *shard) adoptNet(b *bot, c net.Conn, deflated bool) {
+	sock := newSocket(b, netConn{c}, deflated)
+	b.begin(sock, s.f.now())
+	s.readers.Go(func() { s.readNet(sock, c) })
 }
 
 // readNet reads until the link ends.
-func (s *shard) readNet(b *bot, c net.Conn) {
+func (s *shard) readNet(sock *socket, c net.Conn) {
+	b := sock.b
 	buf := make([]byte, 4096)
 	if rate := s.f.o.RateBytes; rate > 0 {
 		buf = buf[:min(max(rate/readSlots, 64), len(buf))]
@@ -338,7 +366,7 @@ func (s *shard) readNet(b *bot, c net.Conn) {
 		n, err := c.Read(buf)
 		s.mu.Lock()
 		if n > 0 && b.state != ended {
-			b.receive(buf[:n])
+			sock.receive(buf[:n])
 		}
 		if err != nil {
 			b.closedBy(err)

@@ -144,7 +144,8 @@ var shown = []string{
 	"beat.skipped", "beat.doubled", "beat.dropped", "beat.interval_ms.p99", "beat.interval_ms.max", "beat.late_ms.p99", "beat.step_ms.p50", "beat.step_ms.p99",
 	"snapshot.bytes_per_client_s", "snapshot.wire_bytes_per_client_s", "snapshot.total_mbit_s", "snapshot.packet_bytes.p50", "snapshot.encode_us.p50", "snapshot.encode_us.p99",
 	"snapshot.age_ms.p50", "snapshot.age_ms.p99", "snapshot.entities_held",
-	"client.gap_ms.p50", "client.gap_ms.p99", "client.gap_ms.max", "client.age_ms.p50", "client.age_ms.p99", "client.decode_errors", "client.mismatches",
+	"client.gap_ms.p50", "client.gap_ms.p99", "client.gap_ms.max", "client.age_ms.p50", "client.age_ms.p99", "client.decode_errors", "client.mismatches", "client.unverifiable",
+	"client.packet_bytes.mean", "client.packet_bytes.p99", "client.packet_bytes.max", "client.events_per_s", "client.overtaken", "client.no_base", "client.ack_delay_ms.p99",
 	"inputs.echo_ms.p50", "inputs.echo_ms.p99",
 	"server.cpu_cores", "server.rss_mib", "server.pss_mib", "server.gc_pause_ms.max", "load.cpu_cores", "machine.steal_pct",
 }

@@ -175,7 +175,15 @@ func (d *Document) near(path string) string {
 	if len(found) == 0 {
 		return ""
 	}
-	sort.Strings(found)
+	// Those of the same part of the report first.
+	part, _, _ := strings.Cut(path, ".")
+	other := func(p string) bool { return !strings.HasPrefix(p, part+".") }
+	sort.Slice(found, func(i, j int) bool {
+		if a, b := other(found[i]), other(found[j]); a != b {
+			return b
+		}
+		return found[i] < found[j]
+	})
 	return "; there is " + strings.Join(found[:min(len(found), 4)], ", ")
 }
 

@@ -62,8 +62,25 @@ func quantiles(q drumline.Quantiles) Quantiles {
 }
 
 func fromHist(s *hist.Snapshot, unit time.Duration) Quantiles {
+	if s == nil {
+		return Quantiles{}
+	}
 	q := s.Summary(unit)
 	return Quantiles{Number(q.P50), Number(q.P90), Number(q.P99), Number(q.Max)}
+}
+
+// Sizes are Quantiles with a mean, in bytes.
+type Sizes struct {
+	Mean Number `json:"mean"`
+	Quantiles
+}
+
+// sizes reads a histogram in which a byte is a microsecond.
+func sizes(s *hist.Snapshot) Sizes {
+	if s == nil {
+		return Sizes{}
+	}
+	return Sizes{Number(float64(s.Mean()) / float64(time.Microsecond)), fromHist(s, time.Microsecond)}
 }
 
 // Report is one run. Parts that are pointers are absent when the server did not tell its side.
@@ -73,7 +90,9 @@ type Report struct {
 	// Started is the time in RFC 3339, UTC.
 	Started   string `json:"started"`
 	DurationS Number `json:"duration_s"`
-	Transport string `json:"transport"`
+	// Transport is ws, or mem: bots and server in one process.
+	Transport string   `json:"transport"`
+	Settings  Settings `json:"settings"`
 	// Void says why the figures mean nothing; empty: they do.
 	Void     string   `json:"void,omitempty"`
 	Bots     Bots     `json:"bots"`
@@ -99,6 +118,19 @@ type Machine struct {
 	Group string `json:"scheduler_group"`
 }
 
+// Settings are how states were told, and over what network. Loss, delay and jitter are of link/mem, each in both directions.
+type Settings struct {
+	// State is whole, ordered or acked; empty: as the server likes.
+	State string `json:"state,omitempty"`
+	// NoRings: everybody got everything at the full rate.
+	NoRings bool `json:"no_rings,omitempty"`
+	// Deflate: the bots offered to take compressed messages. Bots.Deflated says how many of them were taken at their word.
+	Deflate  bool   `json:"deflate,omitempty"`
+	LossPct  Number `json:"loss_pct"`
+	DelayMs  Number `json:"delay_ms"`
+	JitterMs Number `json:"jitter_ms"`
+}
+
 // Bots are counts of links.
 type Bots struct {
 	Asked  int `json:"asked"`
@@ -110,6 +142,8 @@ type Bots struct {
 	// JoinS is from the first dial to the last welcome.
 	JoinS Number `json:"join_s"`
 	Rooms int    `json:"rooms"`
+	// Deflated are those that had joined and to whom the server might compress.
+	Deflated int `json:"deflated"`
 }
 
 // Beat is how well the rooms kept their rate: counts of all rooms, added. Skipped is an interval over 1.5 periods, doubled one
@@ -126,7 +160,8 @@ type Beat struct {
 	Step     Quantiles `json:"step_ms"`
 }
 
-// Snapshot is what was sent. Bytes are packets; wire bytes are those on the socket, and so are those of total and peak (the
+// Snapshot is what was sent. Bytes are packets as they are read, that is unpacked; wire bytes are those on the socket, with the WebSocket's
+// headers (over link/mem four bytes a message), and so are those of total and peak (the
 // busiest second). AgeMs is from the scheduled send slot to the bytes written.
 type Snapshot struct {
 	Hz            int    `json:"hz"`
@@ -158,7 +193,19 @@ type Client struct {
 	AgeNote      string `json:"age_note,omitempty"`
 	DecodeErrors uint64 `json:"decode_errors"`
 	Mismatches   uint64 `json:"mismatches"`
+	// Verified packets had a hash that was compared; that of Unverifiable ones the server did not know.
 	Verified     uint64 `json:"verified"`
+	Unverifiable uint64 `json:"unverifiable"`
+	// Overtaken packets came after a newer one, or twice. NoBase ones were told against what the client did not have. Neither is acked.
+	Overtaken uint64 `json:"overtaken"`
+	NoBase    uint64 `json:"no_base"`
+	// Acks are messages that carried one; AckDelayMs is from a packet until the message that acks it.
+	Acks       uint64    `json:"acks"`
+	AckDelayMs Quantiles `json:"ack_delay_ms"`
+	// PacketBytes is of state packets, unpacked. All bots have joined and warmed up before.
+	PacketBytes Sizes `json:"packet_bytes"`
+	// EventsPerS is what one client is told of in a second.
+	EventsPerS Number `json:"events_per_s"`
 	// FirstError is an example.
 	FirstError string `json:"first_error,omitempty"`
 }
@@ -184,9 +231,12 @@ type Server struct {
 	Goroutines int       `json:"goroutines"`
 }
 
-// Load is what the bots' process used.
+// Load is what the bots' process used, the server in it included if it is the same one.
 type Load struct {
 	CPUCores Number `json:"cpu_cores"`
+	RSSMiB   Number `json:"rss_mib"`
+	// WithServer: bots and server were one process, so what each used is not known.
+	WithServer bool `json:"with_server,omitempty"`
 }
 
 // Pause is what became of the bots that stopped reading.
@@ -204,7 +254,8 @@ type Pause struct {
 type Measured struct {
 	Command   string
 	Started   time.Time
-	Transport string
+	Transport string // ws or mem
+	Settings  Settings
 	Rooms     int
 	InputHz   int
 	SendHz    int
@@ -215,6 +266,9 @@ type Measured struct {
 	Group     string
 	Bots      bots.Figures
 	LoadCores float64
+	LoadMiB   float64 // resident memory of the bots' process, the most that was seen
+	// Together: the server is in the bots' process. Process is nil then.
+	Together bool
 	// Window, Process and Stats are the server's; nil: it did not tell.
 	Window  *drumline.Window
 	Process *proc.Figures
@@ -240,17 +294,22 @@ func New(m Measured) *Report {
 		Started:   m.Started.UTC().Format(time.RFC3339),
 		DurationS: Number(seconds),
 		Transport: m.Transport,
+		Settings:  m.Settings,
 		Bots: Bots{Asked: b.Asked, Joined: b.Joined, Lost: b.Lost, Refused: orEmpty(b.Refused), Closed: orEmpty(b.Closed),
-			JoinS: Number(b.JoinTime.Seconds()), Rooms: m.Rooms},
+			JoinS: Number(b.JoinTime.Seconds()), Rooms: m.Rooms, Deflated: b.Deflated},
 		Snapshot: Snapshot{Hz: m.SendHz, BytesPerS: perClient(b.Bytes), WireBytesPerS: perClient(b.WireBytes), Held: Number(b.Held), Packets: b.Packets},
 		Client: Client{GapMs: fromHist(b.Gap, time.Millisecond), AgeMs: fromHist(b.Age, time.Millisecond),
-			DecodeErrors: b.DecodeErrors, Mismatches: b.Mismatches, Verified: b.Verified, FirstError: b.FirstError},
+			DecodeErrors: b.DecodeErrors, Mismatches: b.Mismatches, Verified: b.Verified, Unverifiable: b.Unverifiable,
+			Overtaken: b.Overtaken, NoBase: b.NoBase, Acks: b.Acks, AckDelayMs: fromHist(b.AckDelay, time.Millisecond), PacketBytes: sizes(b.PacketBytes), FirstError: b.FirstError},
 		Inputs: Inputs{Hz: max(m.InputHz, 0), Sent: b.Inputs, Unsent: b.Unsent, LateMs: fromHist(b.Late, time.Millisecond), EchoMs: fromHist(b.Echo, time.Millisecond)},
-		Load:   Load{Number(m.LoadCores)},
+		Load:   Load{Number(m.LoadCores), Number(m.LoadMiB), m.Together},
 		Pause:  m.Pause,
 	}
 	if m.StealPct > MaxStealPct {
 		r.Void = fmt.Sprintf("steal %.1f %%", m.StealPct)
+	}
+	if seconds > 0 && b.Decoding > 0 {
+		r.Client.EventsPerS = Number(float64(b.Events) / float64(b.Decoding) / seconds)
 	}
 	if seconds > 0 {
 		r.Snapshot.TotalMbitS = Number(float64(b.WireBytes) * 8 / 1e6 / seconds)
@@ -274,6 +333,9 @@ func New(m Measured) *Report {
 				r.Inputs.Unused[name] = n
 			}
 		}
+	}
+	if m.Together {
+		r.Machine.OtherCores = Number(max(0, m.BusyCores-m.LoadCores))
 	}
 	if p := m.Process; p != nil {
 		r.Machine.OtherCores = Number(max(0, m.BusyCores-p.CPUCores-m.LoadCores))
@@ -312,7 +374,14 @@ func (r *Report) Print(w io.Writer) {
 	p := printer{w: w}
 	m := r.Machine
 	p.line("run", "%s", r.Command)
-	p.line("", "%s, %s s over %s", r.Started, short(r.DurationS), r.Transport)
+	over := "over " + r.Transport
+	if r.Load.WithServer {
+		over = "in one process, link/mem"
+	}
+	p.line("", "%s, %s s %s", r.Started, short(r.DurationS), over)
+	if text := r.settings(); text != "" {
+		p.line("", "%s", text)
+	}
 	p.line("machine", "%d × %s, %s %s %s, %s, %s MiB; steal %s %%, other work %s cores", m.Cores, m.CPU, m.OS, m.Kernel, m.Arch, m.Go, short(Number(math.Round(m.MemoryMiB))), short(m.StealPct), short(m.OtherCores))
 	p.line("", "scheduler group of bots and server: %s", m.Group)
 	for _, t := range r.Threads {
@@ -328,24 +397,32 @@ func (r *Report) Print(w io.Writer) {
 		p.line("beat", "%d Hz, %d steps: skipped %d, doubled %d, dropped %d, stalls %d", t.Hz, t.Steps, t.Skipped, t.Doubled, t.Dropped, t.Stalls)
 	}
 	s := r.Snapshot
-	p.line("snapshot", "%d Hz, %s B/s a client, %s on the wire; on all wires %s Mbit/s%s", s.Hz, short(s.BytesPerS), short(s.WireBytesPerS), short(s.TotalMbitS), s.peak())
+	p.line("snapshot", "%d Hz, %s B/s a client decoded, %s on the wire; on all wires %s Mbit/s%s", s.Hz, short(s.BytesPerS), short(s.WireBytesPerS), short(s.TotalMbitS), s.peak())
 	if s.ServerSide != nil {
 		p.line("", "%d packets came, %s items held, %d keyframes; skipped: %s", s.Packets, short(s.Held), s.Keyframes, list(s.Skipped))
 	} else {
 		p.line("", "%d packets came, %s items held", s.Packets, short(s.Held))
 	}
 	c := r.Client
-	p.line("client", "%d decode errors, %d mismatches in %d verified packets", c.DecodeErrors, c.Mismatches, c.Verified)
+	p.line("client", "%d decode errors, %d mismatches in %d verified packets, %d unverifiable", c.DecodeErrors, c.Mismatches, c.Verified, c.Unverifiable)
+	p.line("", "%s B a packet in the mean, %s at most; %s events a second", short(c.PacketBytes.Mean), short(c.PacketBytes.Max), short(c.EventsPerS))
+	p.line("", "%d packets overtaken, %d without a base; %d acks sent", c.Overtaken, c.NoBase, c.Acks)
 	if c.FirstError != "" {
 		p.line("", "for example: %s", c.FirstError)
 	}
 	p.line("inputs", "%d messages a second and bot, %d sent, %d not; the server did not use: %s", r.Inputs.Hz, r.Inputs.Sent, r.Inputs.Unsent, list(r.Inputs.Unused))
 	if v := r.Server; v != nil {
 		p.line("server", "%s cores, %s MiB resident, %s proportional, %d goroutines", short(v.CPUCores), short(v.RSSMiB), short(v.PSSMiB), v.Goroutines)
+	} else if r.Load.WithServer {
+		p.line("server", "in the bots' process: what it used is in the next line")
 	} else {
 		p.line("server", "did not tell its figures (they are for this machine, or for who has the token)")
 	}
-	p.line("load", "%s cores", short(r.Load.CPUCores))
+	who := "the bots"
+	if r.Load.WithServer {
+		who = "bots and server together"
+	}
+	p.line("load", "%s cores, %s MiB resident: %s", short(r.Load.CPUCores), short(r.Load.RSSMiB), who)
 	if u := r.Pause; u != nil {
 		p.line("paused", "%d bots: %d still open, closed: %s", u.Bots, u.Open, list(u.Closed))
 		for _, name := range sortedBy(u.StagesS) {
@@ -356,6 +433,8 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "%-26s%10s%10s%10s%10s\n", "", "p50", "p90", "p99", "max")
 	p.quantiles("client gap ms", c.GapMs)
 	p.quantiles("client age ms", c.AgeMs)
+	p.quantiles("client ack delay ms", c.AckDelayMs)
+	p.quantiles("client packet bytes", c.PacketBytes.Quantiles)
 	if t := r.Beat; t != nil {
 		p.quantiles("beat interval ms", t.Interval)
 		p.quantiles("beat late ms", t.Late)
@@ -364,7 +443,7 @@ func (r *Report) Print(w io.Writer) {
 	if s.ServerSide != nil {
 		p.quantiles("snapshot age ms", s.AgeMs)
 		p.quantiles("snapshot encode µs", s.EncodeUs)
-		p.quantiles("packet bytes", s.PacketBytes)
+		p.quantiles("snapshot packet bytes", s.PacketBytes)
 	}
 	p.quantiles("input late ms", r.Inputs.LateMs)
 	p.quantiles("input echo ms", r.Inputs.EchoMs)
@@ -383,6 +462,25 @@ func (r *Report) Print(w io.Writer) {
 	if r.Void != "" {
 		fmt.Fprintf(w, "\nVOID: %s; repeat the run\n", r.Void)
 	}
+}
+
+// settings says what is not as usual.
+func (r *Report) settings() string {
+	s := r.Settings
+	var all []string
+	if s.State != "" {
+		all = append(all, "states told "+s.State)
+	}
+	if s.NoRings {
+		all = append(all, "no rings")
+	}
+	if s.Deflate {
+		all = append(all, fmt.Sprintf("compressed for %d bots", r.Bots.Deflated))
+	}
+	if r.Load.WithServer {
+		all = append(all, fmt.Sprintf("each way loses %s %% and takes %s ms and up to %s ms more", short(s.LossPct), short(s.DelayMs), short(s.JitterMs)))
+	}
+	return strings.Join(all, "; ")
 }
 
 func (s Snapshot) peak() string {

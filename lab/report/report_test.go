@@ -59,8 +59,10 @@ func measured() Measured {
 			Refused: map[string]int{"room_full": 1}, Closed: map[string]int{"reset": 9}, Clients: 199,
 			Packets: 119_400, Bytes: 18_507_000, WireBytes: 18_745_800,
 			Gap: durations(49*ms, 50*ms, 51*ms), Age: durations(ms, 2*ms), Late: durations(ms / 2), Echo: durations(30*ms, 60*ms),
+			AckDelay: durations(10*ms, 45*ms), PacketBytes: durations(90*time.Microsecond, 155*time.Microsecond, 1020*time.Microsecond),
+			Unverifiable: 4, Overtaken: 5, NoBase: 6, Acks: 123_000, Events: 11_940, Decoding: 199,
 			Verified: 119_400, Held: 48, Inputs: 124_000, Unsent: 3},
-		LoadCores: 0.2,
+		LoadCores: 0.2, LoadMiB: 25.5,
 		Window: &drumline.Window{For: 30 * time.Second, Steps: 23_400, Skipped: 2, Doubled: 1, Dropped: 0, Stalls: 1,
 			IntervalMs: drumline.Quantiles{P50: 16.667, P90: 16.7, P99: 16.77, Max: 26.4}, LateMs: drumline.Quantiles{P50: 0.07, P90: 0.1, P99: 0.15, Max: 9.7},
 			StepMs:      drumline.Quantiles{P50: 0.012, P90: 0.02, P99: 0.05, Max: 1},
@@ -103,6 +105,31 @@ func TestGolden(t *testing.T) {
 	golden(t, "remote.json", js.Bytes())
 }
 
+// Bots and server in one process: what each used is not claimed.
+func TestTogether(t *testing.T) {
+	m := measured()
+	m.Transport, m.Together, m.Process, m.Pause = "mem", true, nil, nil
+	m.Settings = Settings{State: "acked", NoRings: true, LossPct: 5, DelayMs: 40, JitterMs: 10}
+	r := New(m)
+	var table, js bytes.Buffer
+	r.Print(&table)
+	golden(t, "together.txt", table.Bytes())
+	if err := r.WriteJSON(&js); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "together.json", js.Bytes())
+	var out bytes.Buffer
+	if ok, _ := Check(&out, r, "server.rss_mib<1"); ok {
+		t.Error("the server's memory is claimed")
+	}
+	m.Settings, m.Together, m.Bots.Deflated = Settings{Deflate: true}, false, 207
+	table.Reset()
+	New(m).Print(&table)
+	if !strings.Contains(table.String(), "compressed for 207 bots") {
+		t.Error(table.String())
+	}
+}
+
 // The keys that tools and documents rely on.
 func TestKeys(t *testing.T) {
 	d, err := NewDocument(New(measured()))
@@ -114,7 +141,9 @@ func TestKeys(t *testing.T) {
 		beat.hz beat.steps beat.skipped beat.doubled beat.dropped beat.interval_ms.p50 beat.late_ms.p90 beat.step_ms.p99
 		snapshot.hz snapshot.bytes_per_client_s snapshot.wire_bytes_per_client_s snapshot.total_mbit_s snapshot.peak_mbit_s
 		snapshot.packet_bytes.p50 snapshot.encode_us.p99 snapshot.age_ms.max snapshot.entities_held snapshot.keyframes snapshot.skipped.busy
-		client.gap_ms.p99 client.age_ms.max client.decode_errors client.mismatches
+		client.gap_ms.p99 client.age_ms.max client.decode_errors client.mismatches client.verified client.unverifiable client.overtaken client.no_base
+		client.acks client.ack_delay_ms.p99 client.packet_bytes.mean client.packet_bytes.p99 client.packet_bytes.max client.events_per_s
+		bots.deflated settings.loss_pct settings.delay_ms settings.jitter_ms load.rss_mib
 		server.cpu_cores server.rss_mib server.pss_mib server.gc_pause_ms.max server.goroutines load.cpu_cores`) {
 		if _, ok := d.numbers[path]; !ok {
 			t.Errorf("no %s", path)
