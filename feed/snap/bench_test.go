@@ -151,7 +151,7 @@ func TestNothingAllocated(t *testing.T) {
 			seq++
 			fr := c.f.Capture(feed.Tick(seq))
 			out, w := st.Append(buf, fr, 1<<15)
-			if err := d.Decode(feed.Packet{Seq: seq, Tick: fr.Tick()}, out); err != nil {
+			if err := d.Decode(feed.Packet{Seq: seq, Tick: fr.Tick(), Ack: max(seq, 4) - 4, Acks: 1<<32 - 1}, out); err != nil {
 				t.Fatal(err)
 			}
 			if open = append(open, w.Receipt); len(open) > 3 {

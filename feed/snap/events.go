@@ -33,8 +33,9 @@ type Events[T any] struct {
 
 // AddEvent declares an event type, as Add does an entity type.
 func AddEvent[T any](f *Feed, name string) *Events[T] {
-	ts, src, errs := describe(name, reflect.TypeFor[T](), true)
-	f.errs = append(f.errs, errs...)
+	d := describe(name, reflect.TypeFor[T](), true, f.opt.Hz)
+	f.errs = append(f.errs, d.errs...)
+	ts, src := d.schema, d.src
 	if f.sealed {
 		f.errorf("event %q was added after the room opened; add all types before the world's Open returns", name)
 	}
@@ -54,19 +55,23 @@ func AddEvent[T any](f *Feed, name string) *Events[T] {
 // Emit sends v to every seat.
 func (e *Events[T]) Emit(v T) { e.emit(v, everybody) }
 
-// EmitAt sends v to every seat that is interested in the place x, y. As long as the feed has no interest rings that is every
-// seat; the place itself is not sent: give the event fields for it.
-func (e *Events[T]) EmitAt(x, y float64, v T) { e.emit(v, everybody) }
+// EmitAt sends v to every seat that sees the place x, y in the tick of the event: on the first two axes it is at most the
+// outermost ring's radius away. In a feed without rings that is every seat. The place itself is not sent: give the event fields for it.
+func (e *Events[T]) EmitAt(x, y float64, v T) {
+	if ev := e.emit(v, everybody); ev != nil && e.f.ringed() {
+		ev.at, ev.placed = [3]float32{float32(x), float32(y)}, true
+	}
+}
 
 // EmitTo sends v to one seat.
 func (e *Events[T]) EmitTo(seat feed.SeatID, v T) { e.emit(v, int32(seat)) }
 
-func (e *Events[T]) emit(v T, seat int32) {
+func (e *Events[T]) emit(v T, seat int32) *event {
 	if e.e.late {
-		return // Err has said so
+		return nil // Err has said so
 	}
 	e.tmp = v
-	vals, texts := e.f.log.push(e.e.layout, uint8(e.typ), seat)
+	ev, vals, texts := e.f.log.push(e.e.layout, uint8(e.typ), seat, len(e.f.eyes))
 	for i := range vals {
 		s := &e.e.src[i]
 		k, ok := s.read(unsafe.Add(unsafe.Pointer(&e.tmp), s.off))
@@ -81,6 +86,7 @@ func (e *Events[T]) emit(v T, seat int32) {
 		texts[i] = s.cleanText(*(*string)(unsafe.Add(unsafe.Pointer(&e.tmp), s.off)), &e.f.count)
 	}
 	e.tmp = *new(T)
+	return ev
 }
 
 // everybody is the seat of an event for all; nobody that of one whose seat has left.
@@ -97,6 +103,9 @@ type event struct {
 	text  uint16
 	typ   uint8
 	timed bool // tick is set
+
+	placed bool // only seats near at get it
+	at     [3]float32
 }
 
 const (
@@ -116,6 +125,17 @@ type chunk struct {
 	events    [chunkEvents]event
 	vals      [chunkVals]int32
 	texts     [chunkTexts]string
+	// near has words words for each event that is placed: the seats that see it.
+	near  []uint64
+	words int
+}
+
+// sees reports whether a seat sees the event with the id. A seat that the chunk has no bit for came after the event.
+func (c *chunk) sees(id uint64, seat int) bool {
+	if !c.at(id).placed {
+		return true
+	}
+	return seat < c.words*64 && c.near[int(id-c.first)*c.words+seat/64]>>(seat%64)&1 == 1
 }
 
 // at returns the event with the id, which must be in the chunk.
@@ -155,8 +175,8 @@ func (l *eventLog) reset(next uint64) {
 	l.next, l.oldest, l.shown = next, next, next-1
 }
 
-// push appends an event and returns the places for its columns and texts.
-func (l *eventLog) push(y *layout, typ uint8, seat int32) ([]int32, []string) {
+// push appends an event and returns it with the places for its columns and texts.
+func (l *eventLog) push(y *layout, typ uint8, seat int32, seats int) (*event, []int32, []string) {
 	var c *chunk
 	if n := len(l.chunks); n > 0 {
 		c = l.chunks[n-1]
@@ -165,9 +185,12 @@ func (l *eventLog) push(y *layout, typ uint8, seat int32) ([]int32, []string) {
 		c = l.pool.get()
 		c.first, c.n, c.nv, c.nt = l.next, 0, 0, 0
 		c.refs.Store(1)
+		c.words = (seats + 63) / 64
+		c.near = sized(c.near, c.words*chunkEvents)
 		l.chunks = append(l.chunks, c)
 	}
-	c.events[c.n] = event{tick: l.now, seat: seat, val: uint16(c.nv), text: uint16(c.nt), typ: typ, timed: l.timed}
+	ev := &c.events[c.n]
+	*ev = event{tick: l.now, seat: seat, val: uint16(c.nv), text: uint16(c.nt), typ: typ, timed: l.timed}
 	vals, texts := c.vals[c.nv:c.nv+y.cols], c.texts[c.nt:c.nt+y.texts]
 	c.n, c.nv, c.nt = c.n+1, c.nv+y.cols, c.nt+y.texts
 	l.next++
@@ -181,25 +204,25 @@ func (l *eventLog) push(y *layout, typ uint8, seat int32) ([]int32, []string) {
 			l.chunks = l.chunks[:len(l.chunks)-1]
 		}
 	}
-	return vals, texts
+	return ev, vals, texts
 }
 
-// fresh calls fn for each event that no frame shows yet.
-func (l *eventLog) fresh(fn func(*event)) {
+// fresh calls fn for each event that no frame shows yet, with its chunk and its place in it.
+func (l *eventLog) fresh(fn func(c *chunk, k int)) {
 	for i := len(l.chunks) - 1; i >= 0; i-- {
 		c := l.chunks[i]
 		for k := c.n - 1; k >= 0; k-- {
 			if c.first+uint64(k) <= l.shown {
 				return
 			}
-			fn(&c.events[k])
+			fn(c, k)
 		}
 	}
 }
 
 func (l *eventLog) void(seat feed.SeatID) {
-	l.fresh(func(e *event) {
-		if e.seat == int32(seat) {
+	l.fresh(func(c *chunk, k int) {
+		if e := &c.events[k]; e.seat == int32(seat) {
 			e.seat = nobody
 		}
 	})
@@ -207,9 +230,24 @@ func (l *eventLog) void(seat feed.SeatID) {
 
 // show gives the log's picture at tick t to a frame.
 func (l *eventLog) show(fr *frame, t feed.Tick) {
-	l.fresh(func(e *event) {
+	l.fresh(func(c *chunk, k int) {
+		e := &c.events[k]
 		if !e.timed || int32(t-e.tick) < 0 {
 			e.tick = t
+		}
+		if !e.placed {
+			return
+		}
+		// Tested here, where the eyes are those of its tick, or at most a send period later.
+		near := c.near[k*c.words:][:c.words]
+		clear(near)
+		for seat := range min(len(fr.eyes), c.words*64) {
+			eye := &fr.eyes[seat]
+			at := e.at
+			at[2] = eye.at[2]
+			if fr.feed.near(eye, at) {
+				near[seat/64] |= 1 << (seat % 64)
+			}
 		}
 	})
 	l.shown, l.timed = l.next-1, false

@@ -50,8 +50,8 @@ func Example() {
 		fmt.Println(me.Text(name), "at", me.Float(x), "in", len(bytes), "bytes")
 	}
 	// Output:
-	// ann at 10.5 in 21 bytes
+	// ann at 10.5 in 23 bytes
 	// event of type 0 at tick 1
-	// ann at 11 in 13 bytes
-	// ann at 11.5 in 7 bytes
+	// ann at 11 in 9 bytes
+	// ann at 11.5 in 3 bytes
 }

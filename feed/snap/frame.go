@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/drumline-engine/drumline/feed"
 )
@@ -16,15 +17,21 @@ type frame struct {
 	feed *Feed
 
 	restores uint32
-	own      []EntityID // by seat
-	live     []uint64   // bitmap by slot
-	n        int        // entities
-	ids      []EntityID // by slot; 0: none
-	typ      []uint8    // by slot
-	off      []uint32   // by slot: where its columns start in vals …
-	toff     []uint32   // … and its texts in texts
+	count    uint32       // of the feed's captures: rings' rates are counted in it
+	own      []EntityID   // by seat
+	eyes     []eye        // by seat
+	live     []uint64     // bitmap by slot
+	n        int          // entities
+	ids      []EntityID   // by slot; 0: none
+	typ      []uint8      // by slot
+	off      []uint32     // by slot: where its columns start in vals …
+	toff     []uint32     // … and its texts in texts
+	at       [][3]float32 // by slot: the place of an entity that has one
+	mask     []uint32     // by slot: who sees it; 0: everybody
 	vals     []int32
 	texts    []string
+
+	net grid
 
 	chunks []*chunk // of the event log
 	oldest uint64   // ids of the events in it; newest < oldest: none
@@ -84,7 +91,9 @@ func (f *Feed) capture(t feed.Tick) *frame {
 	f.seal()
 	fr := f.frames.get()
 	fr.refs.Store(1)
-	fr.tick, fr.feed, fr.restores, fr.n = t, f, f.restores, 0
+	f.captures++
+	fr.tick, fr.feed, fr.restores, fr.n, fr.count = t, f, f.restores, 0, f.captures
+	fr.net.built = false
 	fr.own = fr.own[:0]
 	for _, id := range f.own {
 		if !f.slots.alive(id) {
@@ -98,6 +107,8 @@ func (f *Feed) capture(t feed.Tick) *frame {
 	fr.typ = sized(fr.typ, n)
 	fr.off = sized(fr.off, n)
 	fr.toff = sized(fr.toff, n)
+	fr.at = sized(fr.at, n)
+	fr.mask = sized(fr.mask, n)
 	fr.vals, fr.texts = fr.vals[:0], fr.texts[:0]
 	for w, word := range f.slots.used {
 		for ; word != 0; word &= word - 1 {
@@ -116,6 +127,13 @@ func (f *Feed) capture(t feed.Tick) *frame {
 			fr.off[i] = uint32(k)
 			fr.vals = more(fr.vals, tb.cols)
 			tb.quantise(p, fr.vals[k:], &f.count)
+			for axis, c := range tb.axes {
+				fr.at[i][axis] = float32(tb.value(c, fr.vals[k+c]))
+			}
+			if fr.mask[i] = 0; tb.mask != nil {
+				v, _ := tb.mask.int(unsafe.Add(p, tb.mask.off))
+				fr.mask[i] = uint32(v)
+			}
 			k = len(fr.texts)
 			fr.toff[i] = uint32(k)
 			if tb.texts > 0 {
@@ -124,6 +142,7 @@ func (f *Feed) capture(t feed.Tick) *frame {
 			}
 		}
 	}
+	f.look(fr)
 	f.log.show(fr, t)
 	return fr
 }

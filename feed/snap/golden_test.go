@@ -32,6 +32,8 @@ type goldenStep struct {
 	Seq   uint16 `json:"seq"`
 	Epoch uint8  `json:"epoch"`
 	Tick  uint32 `json:"tick"`
+	Ack   uint16 `json:"ack"`
+	Acks  uint32 `json:"acks"`
 	Hex   string `json:"hex"`
 
 	Error    string         `json:"error,omitempty"` // "overtaken", "keyframe", "corrupt"; what is held stays
@@ -95,8 +97,8 @@ func (p *replay) step(t *testing.T, s goldenStep) goldenStep {
 		t.Fatal(err)
 	}
 	p.events = nil
-	err = p.d.Decode(feed.Packet{Seq: s.Seq, Epoch: s.Epoch, Tick: feed.Tick(s.Tick)}, body)
-	out := goldenStep{Seq: s.Seq, Epoch: s.Epoch, Tick: s.Tick, Hex: s.Hex}
+	err = p.d.Decode(feed.Packet{Seq: s.Seq, Epoch: s.Epoch, Tick: feed.Tick(s.Tick), Ack: s.Ack, Acks: s.Acks}, body)
+	out := goldenStep{Seq: s.Seq, Epoch: s.Epoch, Tick: s.Tick, Ack: s.Ack, Acks: s.Acks, Hex: s.Hex}
 	for name, fault := range faults {
 		if errors.Is(err, fault) {
 			out.Error = name
@@ -108,7 +110,7 @@ func (p *replay) step(t *testing.T, s goldenStep) goldenStep {
 	out.Hash, out.Cursor, out.Own, out.Held, out.Events = p.d.Hash(), p.d.Cursor(), uint32(p.d.own), p.d.Held(), p.events
 	if p.n++; p.n%4 == 1 {
 		p.d.Each(func(e Entity) bool {
-			g := goldenEntity{ID: uint32(e.ID), Type: e.Type, Values: slices.Clone(e.h.cols), Numbers: []float64{}, Texts: []string{}}
+			g := goldenEntity{ID: uint32(e.ID), Type: e.Type, Values: slices.Clone(e.h.top.cols), Numbers: []float64{}, Texts: []string{}}
 			for i, f := range e.y.Fields {
 				if f.Kind == kindText {
 					g.Texts = append(g.Texts, e.Text(i))
@@ -131,7 +133,7 @@ func makeGolden(t *testing.T) golden {
 		p := newReplay(t, schema)
 		c := goldenCase{Name: name, Schema: schema}
 		make(func(k feed.Packet, b []byte) {
-			c.Steps = append(c.Steps, p.step(t, goldenStep{Seq: k.Seq, Epoch: k.Epoch, Tick: uint32(k.Tick), Hex: hex.EncodeToString(b)}))
+			c.Steps = append(c.Steps, p.step(t, goldenStep{Seq: k.Seq, Epoch: k.Epoch, Tick: uint32(k.Tick), Ack: k.Ack, Acks: k.Acks, Hex: hex.EncodeToString(b)}))
 		})
 		out.Cases = append(out.Cases, c)
 	}
@@ -166,11 +168,16 @@ func makeGolden(t *testing.T) golden {
 		h.f.Own(1, h.players.Spawn(player{Name: "näme", Note: "own ✓"}))
 		var held []byte
 		var open []receipt
+		known := feed.Packet{Ack: 65519} // what the server knows to be read
+		seen := func(seq uint16) {
+			shift := seq - known.Ack
+			known.Ack, known.Acks = seq, known.Acks<<shift|1<<(shift-1)
+		}
 		for n := range uint16(40) {
 			h.step(2)
 			fr := h.f.capture(h.tick)
 			b, w := st.Append(nil, fr, 220)
-			p := feed.Packet{Seq: 65520 + n, Epoch: 3, Tick: fr.tick}
+			p := feed.Packet{Seq: 65520 + n, Epoch: 3, Tick: fr.tick, Ack: known.Ack, Acks: known.Acks}
 			fr.Release()
 			if w.Receipt == 0 {
 				continue
@@ -187,13 +194,14 @@ func makeGolden(t *testing.T) golden {
 				keep(p, b)
 			}
 			if fate == 4 {
-				keep(feed.Packet{Seq: p.Seq - 1, Epoch: 3, Tick: p.Tick - 1}, held)
+				keep(feed.Packet{Seq: p.Seq - 1, Epoch: 3, Tick: p.Tick - 1, Ack: known.Ack, Acks: known.Acks}, held)
 			}
 			if open = append(open, receipt{n, w.Receipt}); len(open) > 3 {
 				if f := open[0].seq % 7; f == 2 || f == 3 {
 					st.Lost(open[0].r)
 				} else {
 					st.Delivered(open[0].r)
+					seen(65520 + open[0].seq)
 				}
 				open = open[1:]
 			}

@@ -22,6 +22,8 @@ type layout struct {
 	what, pose []uint8
 	// rates are the columns that others are extrapolated along: while all are 0, nothing is.
 	rates []uint8
+	// coarse: some column is rounded in some ring.
+	coarse bool
 	// labels are the fields' names in an account: "player.pos.x".
 	labels []string
 
@@ -69,6 +71,7 @@ func newLayout(t typeSchema) *layout {
 		}
 		if f.Lod != nil {
 			c.lod = *f.Lod
+			l.coarse = true
 		}
 		if f.Ahead != nil {
 			rates[f.Ahead.By] = true

@@ -1,6 +1,7 @@
 package snap
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 
@@ -8,15 +9,38 @@ import (
 	"github.com/drumline-engine/drumline/wire"
 )
 
-// lossy is a client behind a link that loses, doubles and reorders packets and acks, with the ack handling of an engine.
+var seeds = flag.Int("seeds", 50, "worlds to play over lossy links, 6 s each")
+
+// lossy is a client behind a link that loses, doubles, delays and reorders packets and acks, with the ack handling of an engine.
 type lossy struct {
 	*client
+	net      network
 	toClient []parcel
 	toServer []ack
-	open     []receipt // of packets whose fate is not known, oldest first
-	newest   uint16    // newest packet read …
-	history  uint32    // … and which of the 32 before it
-	decoded  int
+
+	// The server's side.
+	open   []receipt // of packets whose fate is not known, oldest first
+	acked  ack       // newest that came
+	gaveUp uint16
+	gave   bool
+
+	// The client's side.
+	any     bool
+	newest  uint16 // newest packet read …
+	history uint32 // … and which of the 32 before it
+	read    int
+	refused int
+
+	check  bool        // compare the client with the frame of each packet that left nothing out
+	mutant string      // what is done wrong on purpose
+	failed func(error) // instead of the test's end
+}
+
+// network is how bad the link is: shares of 100, and ticks.
+type network struct {
+	loss, double, up int
+	delay, jitter    int
+	burst            int // now and then everything is lost for so long
 }
 
 type parcel struct {
@@ -38,20 +62,56 @@ type ack struct {
 	history uint32
 }
 
-func (c *lossy) run(t *testing.T, g *rig, now int, fr *frame, limit int, loss int) {
-	r := g.rnd
+func joinLossy(t testing.TB, g *rig, seat int, net network) *lossy {
+	c := &lossy{client: join(t, g, seat, feed.Unordered), net: net, check: true}
+	c.start(65500) // soon wraps
+	return c
+}
+
+// start sets the number before the first packet's.
+func (c *lossy) start(seq uint16) { c.seq, c.acked.newest = seq, seq }
+
+func (c *lossy) gone(g *rig, now, loss int) bool {
+	return g.rnd.IntN(100) < loss || c.net.burst > 0 && now/c.net.burst%5 == 4
+}
+
+// run is one send tick.
+func (c *lossy) run(t testing.TB, g *rig, now int, fr *frame, limit int) {
+	t.Helper()
+	c.takeAcks(g, now)
+	if len(c.open) > 0 && c.seq+1-c.open[0].seq >= flights {
+		c.giveUp()
+	}
+	p := feed.Packet{Seq: c.seq + 1, Tick: fr.tick, Ack: c.acked.newest, Acks: c.acked.history}
+	if back := p.Ack - c.gaveUp; c.gave && back <= 32 {
+		p.Acks &= 1<<(back-1) - 1
+	}
+	if c.mutant == "skips without looking at what is in flight" {
+		st := c.st.(*stream)
+		for i := range st.recs {
+			st.recs[i].last, st.recs[i].lost = mention{}, 0
+		}
+	}
 	b, w := c.st.Append(nil, fr, limit)
 	if len(b) > limit {
 		t.Fatalf("%d bytes, limit %d", len(b), limit)
 	}
-	if w.Receipt != 0 {
-		c.seq++
-		c.open = append(c.open, receipt{c.seq, w.Receipt})
-		for k := 0; k == 0 || r.IntN(20) == 0; k++ { // now and then twice
-			if r.IntN(100) >= loss {
-				fr.Retain()
-				c.toClient = append(c.toClient, parcel{now + 1 + r.IntN(4), feed.Packet{Seq: c.seq, Tick: fr.tick}, b, fr, w.More})
+	if c.mutant == "uses a slot before its leave is acked" {
+		st := c.st.(*stream)
+		for i := range st.recs {
+			if st.recs[i].leaving && st.recs[i].left {
+				st.free(i)
 			}
+		}
+	}
+	c.seq++
+	if w.Receipt != 0 {
+		c.open = append(c.open, receipt{c.seq, w.Receipt})
+	}
+	for k := 0; k == 0 || g.rnd.IntN(100) < c.net.double; k++ {
+		if !c.gone(g, now, c.net.loss) {
+			fr.Retain()
+			c.toClient = append(c.toClient, parcel{now + c.late(g), p, b, fr, w.More})
 		}
 	}
 	keep := c.toClient[:0]
@@ -64,74 +124,157 @@ func (c *lossy) run(t *testing.T, g *rig, now int, fr *frame, limit int, loss in
 		p.fr.Release()
 	}
 	c.toClient = keep
-	if c.decoded > 0 && r.IntN(100) >= loss {
-		c.toServer = append(c.toServer, ack{now + 1 + r.IntN(4), c.newest, c.history})
+	if c.any && !c.gone(g, now, c.net.up) {
+		c.toServer = append(c.toServer, ack{now + c.late(g), c.newest, c.history})
 	}
-	acks := c.toServer[:0]
-	for _, a := range c.toServer {
-		if a.due > now {
-			acks = append(acks, a)
-			continue
-		}
-		for len(c.open) > 0 && !wire.SeqNewer(c.open[0].seq, a.newest) {
-			back := wire.SeqDiff(a.newest, c.open[0].seq)
-			arrived := back == 0 || back <= 32 && a.history>>(back-1)&1 == 1
-			// Now and then an engine gives up on a packet that did arrive.
-			if arrived && r.IntN(20) > 0 {
-				c.st.Delivered(c.open[0].r)
-			} else {
-				c.st.Lost(c.open[0].r)
-			}
-			c.open = c.open[1:]
-		}
-	}
-	c.toServer = acks
 }
 
-func (c *lossy) receive(t *testing.T, p parcel) {
-	before := snapshotOf(c.d)
-	switch err := c.d.Decode(p.p, p.body); {
-	case err == ErrOvertaken:
-		if c.decoded == 0 || wire.SeqNewer(p.p.Seq, c.newest) {
-			t.Fatal("a new packet passes for an old one")
+func (c *lossy) late(g *rig) int { return c.net.delay + g.rnd.IntN(c.net.jitter+1) }
+
+func (c *lossy) takeAcks(g *rig, now int) {
+	keep := c.toServer[:0]
+	for _, a := range c.toServer {
+		switch {
+		case a.due > now:
+			keep = append(keep, a)
+			continue
+		case wire.SeqDiff(a.newest, c.acked.newest) < 0, c.gave && wire.SeqDiff(a.newest, c.gaveUp) <= 0:
+			continue
 		}
-		if snapshotOf(c.d) != before {
+		c.acked = a
+		open := c.open[:0]
+		for _, o := range c.open {
+			back := wire.SeqDiff(a.newest, o.seq)
+			switch {
+			case back < 0:
+				open = append(open, o)
+			case back == 0, back <= 32 && a.history>>(back-1)&1 == 1, c.mutant == "takes acks for cumulative":
+				c.st.Delivered(o.r)
+			case back > 32:
+				c.st.Lost(o.r)
+			default:
+				open = append(open, o)
+			}
+		}
+		c.open = open
+	}
+	c.toServer = keep
+	if len(c.open) > 0 && g.rnd.IntN(200) == 0 {
+		c.giveUp() // an engine whose ring is full
+	}
+}
+
+func (c *lossy) giveUp() {
+	c.gaveUp, c.gave = c.open[0].seq, true
+	c.st.Lost(c.open[0].r)
+	c.open = c.open[1:]
+}
+
+func (c *lossy) receive(t testing.TB, p parcel) {
+	t.Helper()
+	note := func() {
+		shift := wire.SeqDiff(p.p.Seq, c.newest)
+		switch {
+		case c.any && shift == 0:
+			return
+		case !c.any || shift > 32:
+			c.history = 0
+		case shift <= 0:
+			c.history |= 1 << (-shift - 1)
+			return
+		default:
+			c.history = c.history<<shift | 1<<(shift-1)
+		}
+		c.newest, c.any = p.p.Seq, true
+	}
+	if c.mutant == "acks before it has read" && (!c.any || p.p.Seq != c.newest) {
+		note()
+	}
+	before := ""
+	if c.read%8 == 0 { // it is slow
+		before = snapshotOf(c.d)
+	}
+	err := c.d.Decode(p.p, p.body)
+	if c.mutant != "" && err != nil {
+		if err != ErrOvertaken {
+			c.failed(err)
+		}
+		return
+	}
+	switch {
+	case err == ErrOvertaken, err == ErrNoKeyframe:
+		if err == ErrNoKeyframe {
+			c.refused++
+		}
+		if before != "" && snapshotOf(c.d) != before {
 			t.Fatal("an old packet changed something")
 		}
 		return
 	case err != nil:
 		t.Fatal(err)
 	}
-	shift := wire.SeqDiff(p.p.Seq, c.newest)
-	if c.decoded == 0 {
-		c.history = 0
-	} else if shift > 32 {
-		c.history = 0
-	} else {
-		c.history = c.history<<shift | 1<<(shift-1)
+	if len(p.body) == 0 && (c.d.fresh || c.d.seq != p.p.Seq) {
+		return // nothing was taken over
 	}
-	c.newest = p.p.Seq
-	c.decoded++
+	if c.mutant != "acks before it has read" {
+		note()
+	}
+	c.read++
 	// Whichever packets arrived before: one that left nothing out makes the client equal to its frame.
-	if !p.more {
-		sameView(t, fmt.Sprint("packet ", p.p.Seq), c.d, p.fr, c.seat)
-	}
-}
-
-func TestUnorderedEqualsServerAtEveryPacket(t *testing.T) {
-	for _, limit := range []int{1 << 16, 250} {
-		for _, loss := range []int{0, 5, 40} {
-			for seed := range uint64(2) {
-				t.Run(fmt.Sprintf("limit=%d/loss=%d/seed=%d", limit, loss, seed), func(t *testing.T) {
-					unordered(t, limit, loss, seed, 250)
-				})
+	if c.check && !p.more {
+		if err := c.equal(p.fr); err != nil {
+			err = fmt.Errorf("packet %d: %w", p.p.Seq, err)
+			if c.failed == nil {
+				t.Fatal(err)
 			}
+			c.failed(err)
 		}
 	}
 }
 
+// equal compares what the client holds at the frame's tick with what it should see of it.
+func (c *lossy) equal(fr *frame) (err error) {
+	for _, h := range c.d.byID {
+		i := h.id.slot()
+		if i >= len(fr.ids) || fr.live[i/64]>>(i%64)&1 == 0 || fr.ids[i] != h.id {
+			return fmt.Errorf("tick %d: holds %x, which is gone", fr.tick, h.id)
+		}
+		if !matches(c.d, fr, i, c.seat) {
+			y := fr.feed.tables[fr.typ[i]].layout
+			return fmt.Errorf("tick %d: entity %x: client has %v of tick %d %q, server %v %q", fr.tick, h.id, h.top.cols, h.top.tick, h.texts,
+				fr.vals[fr.off[i]:][:y.cols], fr.texts[fr.toff[i]:][:y.texts])
+		}
+	}
+	return nil
+}
+
+// networks are what the worlds are played over, by turns.
+var networks = []network{
+	{delay: 1},
+	{loss: 5, up: 5, double: 5, delay: 1, jitter: 3},
+	{loss: 20, up: 20, double: 5, delay: 2, jitter: 2},
+	{loss: 40, up: 40, delay: 1, jitter: 3},
+	{loss: 5, up: 80, delay: 4, jitter: 4},
+	{loss: 2, up: 2, delay: 20, jitter: 10},
+	{loss: 5, up: 5, delay: 1, jitter: 2, burst: 12},
+	{loss: 5, up: 5, delay: 1, jitter: 2, burst: 45},
+}
+
+// TestUnorderedEqualsServerAtEveryPacket plays worlds of 6 s over bad links. At each packet that a client acks it is equal to the
+// server in all that it holds; and when the world stands still and the link is good it soon holds everything.
+func TestUnorderedEqualsServerAtEveryPacket(t *testing.T) {
+	for seed := range *seeds {
+		limit := []int{1 << 16, 1 << 16, 250}[seed%3]
+		net := networks[seed%len(networks)]
+		t.Run(fmt.Sprintf("seed=%d/limit=%d/%+v", seed, limit, net), func(t *testing.T) {
+			t.Parallel()
+			unordered(t, net, limit, uint64(seed), 120)
+		})
+	}
+}
+
 // unordered drives a world under clients on lossy links, then lets it stand still.
-func unordered(t *testing.T, limit, loss int, seed uint64, steps int) {
+func unordered(t *testing.T, net network, limit int, seed uint64, steps int) {
 	g := newRig(t, seed)
 	var clients []*lossy
 	for range 15 {
@@ -140,30 +283,44 @@ func unordered(t *testing.T, limit, loss int, seed uint64, steps int) {
 	now := 0
 	for range steps {
 		g.step(2)
-		if len(clients) < 2 && g.rnd.IntN(20) == 0 {
-			c := &lossy{client: join(t, g, len(clients), feed.Unordered)}
-			c.seq = 65500 // soon wraps
-			clients = append(clients, c)
+		if len(clients) < 2 && (now == 3 || now == 30) {
+			clients = append(clients, joinLossy(t, g, len(clients), net))
 		}
 		fr := g.f.capture(g.tick)
 		for _, c := range clients {
-			c.run(t, g, now, fr, limit, loss)
+			c.run(t, g, now, fr, limit)
 		}
 		fr.Release()
 		now++
 	}
-	// The world stands still: everybody ends up with it, and then nothing is sent any more.
-	fr := g.f.capture(g.tick)
+	// The world stands still, and the link is good: within two round trips everybody has what there is, and then nothing is sent any more.
+	for _, players := range g.players.All() {
+		players.Vel = vec{} // at rest; what moves on its own is tested elsewhere
+	}
+	for _, c := range clients {
+		c.net.loss, c.net.up, c.net.burst = 0, 0, 0
+	}
+	trips := 2*2*(net.delay+net.jitter+1) + 2*retry
+	if limit < 1000 {
+		trips += 16 * 2 * (net.delay + net.jitter + 1) // events wait for acks, three quarters of a packet at a time
+	}
+	if net.burst > 40 || net.up > 50 || net.delay > 10 {
+		trips += flights // a client that lost track begins a new life
+	}
+	end := now + trips
 	for dirty := true; dirty; now++ {
-		if now > 20*steps {
-			t.Fatal("does not come to rest")
-		}
+		fr := g.f.capture(g.tick)
 		dirty = false
 		for _, c := range clients {
-			c.run(t, g, now, fr, limit, loss)
-			dirty = dirty || c.st.Dirty(fr)
+			c.run(t, g, now, fr, limit)
+			dirty = dirty || c.st.Dirty(fr) || c.d.Held() != fr.n
+		}
+		fr.Release()
+		if now > end {
+			t.Fatalf("does not come to rest in %d packets", trips)
 		}
 	}
+	fr := g.f.capture(g.tick)
 	for _, c := range clients {
 		sameView(t, "at rest", c.d, fr, c.seat)
 		c.inOrder(t, g)
@@ -173,9 +330,38 @@ func unordered(t *testing.T, limit, loss int, seed uint64, steps int) {
 		if len(c.bangs) == 0 || c.mine == 0 {
 			t.Error("no events came")
 		}
-		if c.st.Dirty(fr) || c.st.Hash() != c.d.Hash() {
-			t.Error("still dirty, or hashes differ")
-		}
+	}
+}
+
+// TestMutants plays with what must not be done; each must be found out.
+func TestMutants(t *testing.T) {
+	for _, mutant := range []string{
+		"skips without looking at what is in flight",
+		"takes acks for cumulative",
+		"acks before it has read",
+		"uses a slot before its leave is acked",
+	} {
+		t.Run(mutant, func(t *testing.T) {
+			var found error
+			for seed := uint64(0); found == nil; seed++ {
+				if seed == 40 {
+					t.Fatal("nobody noticed")
+				}
+				g := newRig(t, seed)
+				for range 15 {
+					g.spawn()
+				}
+				c := joinLossy(t, g, 0, network{loss: 20, up: 20, delay: 1, jitter: 3})
+				c.mutant, c.failed = mutant, func(err error) { found = err }
+				for now := 0; now < 150 && found == nil; now++ {
+					g.step(1)
+					fr := g.f.capture(g.tick)
+					c.run(t, g, now, fr, 1<<16)
+					fr.Release()
+				}
+			}
+			t.Log("found:", found)
+		})
 	}
 }
 
@@ -190,7 +376,7 @@ func TestThereAndBackInFlight(t *testing.T) {
 		g.players.Get(id).HP = 2
 		b, w := c.st.Append(nil, g.f.capture(2), 1000)
 		if arrives {
-			if err := c.d.Decode(feed.Packet{Seq: 2}, b); err != nil {
+			if err := c.d.Decode(feed.Packet{Seq: 2, Ack: 1}, b); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -198,6 +384,7 @@ func TestThereAndBackInFlight(t *testing.T) {
 		g.players.Get(id).HP = 1
 		fr := g.f.capture(3)
 		c.seq = 2
+		c.ack = 1
 		c.send(t, fr, 1000)
 		sameView(t, fmt.Sprint("arrives=", arrives), c.d, fr, 0)
 		if c.st.Dirty(fr) {

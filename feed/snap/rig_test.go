@@ -139,19 +139,21 @@ func (g *rig) step(seats int) {
 	}
 }
 
-// matches reports whether the client holds slot i of the frame as the seat should see it.
+// matches reports whether the client, at the frame's tick, holds slot i of the frame as the seat should see it.
 func matches(d *Decoder, fr *frame, i, seat int) bool {
-	h := d.at(i)
+	h := d.byID[fr.ids[i]]
 	if h == nil || h.id != fr.ids[i] || h.typ != int(fr.typ[i]) {
 		return false
 	}
 	y := fr.feed.tables[fr.typ[i]].layout
 	mine := seat < len(fr.own) && fr.own[seat] == h.id
+	now := make([]int32, y.cols)
+	y.extrapolate(now, h.top.cols, &h.top.version, fr.tick)
 	for k, v := range fr.vals[fr.off[i]:][:y.cols] {
 		if k >= y.pub && !mine {
 			v = 0
 		}
-		if h.cols[k] != v {
+		if now[k] != y.col[k].round(v, h.top.ring) {
 			return false
 		}
 	}
@@ -180,8 +182,12 @@ func sameView(t testing.TB, what string, d *Decoder, fr *frame, seat int) {
 	t.Helper()
 	fr.eachLive(func(i int) {
 		if !matches(d, fr, i, seat) {
-			h := d.at(i)
-			t.Fatalf("%s: slot %d, entity %x: client has %+v, server %v %v", what, i, fr.ids[i], h, fr.vals[fr.off[i]:], fr.texts[fr.toff[i]:])
+			var has any = "nothing"
+			if h := d.byID[fr.ids[i]]; h != nil {
+				has = fmt.Sprintf("%+v of tick %d %q", h.top.cols, h.top.tick, h.texts)
+			}
+			y := fr.feed.tables[fr.typ[i]].layout
+			t.Fatalf("%s: tick %d, entity %x: client has %v, server %v %q", what, fr.tick, fr.ids[i], has, fr.vals[fr.off[i]:][:y.cols], fr.texts[fr.toff[i]:][:y.texts])
 		}
 	})
 	if d.Held() != fr.n {
@@ -200,7 +206,10 @@ func sameView(t testing.TB, what string, d *Decoder, fr *frame, seat int) {
 func snapshotOf(d *Decoder) string {
 	b := fmt.Appendln(nil, d.fresh, d.epoch, d.life, d.seq, d.last, d.own, d.n)
 	d.each(func(h *held) bool {
-		b = fmt.Appendln(b, *h)
+		b = fmt.Appendln(b, h.id, h.slot, h.typ, h.texts)
+		for v := h.top; v != nil; v = v.prev {
+			b = fmt.Appendln(b, v.version, v.seq, v.acked, v.lost, v.vague, v.cols)
+		}
 		return true
 	})
 	return string(b)
@@ -212,6 +221,7 @@ type client struct {
 	st    feed.Stream
 	d     *Decoder
 	seq   uint16
+	ack   uint16 // the newest packet that the server knows to be read
 	bangs []uint32
 	mine  int
 	last  uint64
@@ -249,7 +259,7 @@ func (c *client) listen(t testing.TB) {
 	}
 }
 
-// send is one packet on an ordered link.
+// send is one packet that arrives, and whose ack is back before the next.
 func (c *client) send(t testing.TB, fr *frame, limit int) ([]byte, feed.Written) {
 	t.Helper()
 	b, w := c.st.Append(nil, fr, limit)
@@ -260,9 +270,10 @@ func (c *client) send(t testing.TB, fr *frame, limit int) ([]byte, feed.Written)
 		return nil, w
 	}
 	c.seq++
-	if err := c.d.Decode(feed.Packet{Seq: c.seq, Tick: fr.tick}, b); err != nil {
+	if err := c.d.Decode(feed.Packet{Seq: c.seq, Tick: fr.tick, Ack: c.ack}, b); err != nil {
 		t.Fatalf("seat %d: %v", c.seat, err)
 	}
+	c.ack = c.seq
 	c.st.Delivered(w.Receipt)
 	return b, w
 }

@@ -53,6 +53,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"reflect"
 	"sync/atomic"
@@ -73,6 +74,17 @@ type Options struct {
 	// EventLog is how many events are kept for seats that have not got them yet, 1 to 65,536. Default 1,024. A seat that falls
 	// further behind misses the oldest, which is counted.
 	EventLog int
+	// EventEvery lets at most one packet in this many carry events, for rooms that send more often than their players can see or
+	// hear apart; 20 packets with events a second are plenty. 0 means 1, at most 64.
+	EventEvery int
+	// Hz is the steps of the room in a second, which velocities are extrapolated with; 1 to 1,000, default 60. NoBeat: there is no beat.
+	Hz int
+	// Rings are how far and how often a seat sees, the innermost first, at most MaxRings. None: each seat sees everything, always. Entities of
+	// a type without place fields are in the innermost ring of everybody.
+	Rings []Ring
+	// Codes chooses the prefix codes of fields: "player.pos.x=2,1,1,0 player.hp=8" by ring, or one for all. What it does not name has a
+	// default by its kind and tags. The train command prints better ones.
+	Codes string
 }
 
 // Feed is the entities and events of a room. All methods belong to the room's goroutine; those of feed.Feed are the engine's.
@@ -83,13 +95,19 @@ type Feed struct {
 	events []*eventType
 	sealed bool
 	schema json.RawMessage
+	rings  []Ring
+	reach2 float32 // square of the outermost radius
+	tune   feed.Tuning
 	stride int // most columns of an entity type
 	tride  int // most texts
+	codes  *codeBook
 	errs   []error
 
 	// Owned by the room's goroutine.
 	slots    slots
 	own      []EntityID // by seat
+	eyes     []eye      // by seat
+	captures uint32
 	log      eventLog
 	full     uint64
 	count    counts
@@ -117,10 +135,51 @@ func New(opt Options) *Feed {
 	if opt.Name == "" {
 		f.opt.Name = Kind
 	}
+	if f.opt.EventEvery = max(opt.EventEvery, 1); opt.EventEvery < 0 || opt.EventEvery > 64 {
+		f.errorf("Options.EventEvery is %d, want 1 to 64", opt.EventEvery)
+		f.opt.EventEvery = 1
+	}
+	if opt.Hz == 0 {
+		f.opt.Hz = 60
+	}
+	if f.opt.Hz > 1000 || f.opt.Hz < NoBeat {
+		f.errorf("Options.Hz is %d, want 1 to 1000, or NoBeat", opt.Hz)
+		f.opt.Hz = 60
+	}
+	f.setRings(opt.Rings)
+	var errs []error
+	f.codes, errs = parseCodes(opt.Codes)
+	f.errs = append(f.errs, errs...)
 	f.slots.grow(pageLen)
 	f.log.init(f.opt.EventLog)
 	return f
 }
+
+func (f *Feed) setRings(list []Ring) {
+	if len(list) > MaxRings {
+		f.errorf("%d rings, at most %d", len(list), MaxRings)
+		return
+	}
+	last := 0.0
+	for i, r := range list {
+		if r.Every == 0 {
+			r.Every = 1
+		}
+		if !(r.Radius > last) || r.Every < 1 || r.Every > 256 {
+			f.errorf("ring %d is %+v: want a radius above that of the ring inside it, and Every from 1 to 256", i, r)
+			return
+		}
+		last = r.Radius
+		f.rings = append(f.rings, r)
+	}
+	f.reach2 = float32(last * last)
+}
+
+// ringed reports whether the feed looks at where things are.
+func (f *Feed) ringed() bool { return len(f.rings) > 0 && !f.tune.NoRings }
+
+// Tune implements feed.Tunable: Whole sends each entity whole in each packet where it is due, NoRings everything in each.
+func (f *Feed) Tune(t feed.Tuning) { f.tune = t }
 
 func (f *Feed) errorf(format string, args ...any) {
 	f.errs = append(f.errs, fmt.Errorf("snap: "+format, args...))
@@ -128,7 +187,9 @@ func (f *Feed) errorf(format string, args ...any) {
 
 // Err returns all mistakes made with New, Add and AddEvent, joined, or nil. Each names the type, the field and what mends it. The
 // engine asks when the room opens, so that a wrong tag is an error of the start and not of the first player.
-func (f *Feed) Err() error { return errors.Join(f.errs...) }
+func (f *Feed) Err() error {
+	return errors.Join(append(f.errs[:len(f.errs):len(f.errs)], f.codes.rest()...)...)
+}
 
 // Info implements feed.Feed. No type can be added afterwards.
 func (f *Feed) Info() feed.Info {
@@ -142,7 +203,7 @@ func (f *Feed) seal() {
 		return
 	}
 	f.sealed = true
-	s := schema{Types: []typeSchema{}, Events: []typeSchema{}}
+	s := schema{Hz: max(f.opt.Hz, 1), Types: []typeSchema{}, Events: []typeSchema{}}
 	for _, t := range f.tables {
 		s.Types = append(s.Types, t.typeSchema)
 		f.stride, f.tride = max(f.stride, t.cols), max(f.tride, t.texts)
@@ -227,9 +288,15 @@ type Set[T any] struct {
 // and underscores.
 func Add[T any](f *Feed, name string) *Set[T] {
 	rt := reflect.TypeFor[T]()
-	ts, src, errs := describe(name, rt, false)
-	f.errs = append(f.errs, errs...)
-	t := &table{layout: newLayout(ts), src: src, size: rt.Size(), late: f.sealed, place: place[T]}
+	d := describe(name, rt, false, f.opt.Hz)
+	f.errs = append(f.errs, d.errs...)
+	f.errs = append(f.errs, f.codes.apply(&d.schema)...)
+	t := &table{layout: newLayout(d.schema), src: d.src, mask: d.mask, size: rt.Size(), late: f.sealed, place: place[T]}
+	for i, c := range d.schema.Fields {
+		if c.Place {
+			t.axes = append(t.axes, i)
+		}
+	}
 	switch c, err := makeCodec(rt, rt.String()); {
 	case err != nil:
 		f.errorf("%v", err)
@@ -342,5 +409,8 @@ func (f *Feed) Join(seat feed.SeatID, d feed.Delivery) feed.Stream {
 // Leave implements feed.Feed. Events emitted to the seat that no frame has yet are dropped, for its next tenant is somebody else.
 func (f *Feed) Leave(seat feed.SeatID) {
 	f.Own(seat, 0)
+	if int(seat) < len(f.eyes) {
+		f.eyes[seat] = eye{mask: math.MaxUint32}
+	}
 	f.log.void(seat)
 }

@@ -22,6 +22,7 @@ type EntityID uint32
 
 func makeID(slot int, gen uint16) EntityID { return EntityID(gen)<<16 | EntityID(slot) }
 
+func (id EntityID) valid() bool { return id.gen() != 0 && id.slot() < maxSlots }
 func (id EntityID) slot() int   { return int(id & 0xffff) }
 func (id EntityID) gen() uint16 { return uint16(id >> 16) }
 
@@ -103,6 +104,8 @@ func (s *slots) free(i int) {
 type table struct {
 	*layout
 	src   []source                 // by field, numbers first
+	mask  *source                  // who sees it; nil: everybody
+	axes  []int                    // columns of its place
 	codec codec                    // of the whole Go value, for states
 	place func(t *table, slot int) // makes room for a slot and marks it live
 	late  bool                     // added after the schema was fixed: works in Go, is never sent
