@@ -875,7 +875,9 @@ func FuzzSchema(f *testing.F) {
 			l := newLayout(typ)
 			for i, c := range l.col {
 				if s := c.lod[rings-1]; c.angle {
-					wire.RoundAngle(c.max, uint(s))
+					if y := wire.RoundAngle(c.max, uint(s)); y < 0 || y > c.max {
+						t.Fatalf("angle %d rounded by %d is %d", c.max, s, y)
+					}
 				} else if f := &typ.Fields[i]; f.ordered() {
 					for _, x := range []int32{c.min, c.max, c.def} {
 						if y := wire.Round(x, uint(s), c.min, c.max); y < c.min || y > c.max {

@@ -41,7 +41,8 @@ func TypeScript(from json.RawMessage, reserved ...string) (string, error) {
 			fmt.Fprintf(&index, "  %s: %s;\n", property(t.Name), name)
 			fmt.Fprintf(&b, "/** An %s of type %s. */\nexport interface %s {\n", list.word, comment(strconv.Quote(t.Name)), name)
 			if list.suffix == "Entity" {
-				fmt.Fprintf(&b, "  readonly id: number;\n  readonly type: %s;\n  /** It is the one that the own seat plays. */\n  readonly own: boolean;\n", quoted(t.Name))
+				fmt.Fprintf(&b, "  readonly id: number;\n  readonly type: %s;\n  /** It is the one that the own seat plays. */\n  readonly own: boolean;\n"+
+					"  /** Once it has left: it is no more, else it went out of sight. */\n  readonly gone: boolean;\n", quoted(t.Name))
 			}
 			writeFields(&b, t.Fields, "", "  ", list.own)
 			b.WriteString("}\n\n")
@@ -54,7 +55,7 @@ func TypeScript(from json.RawMessage, reserved ...string) (string, error) {
 // The properties that the library's own objects have: ENTITY_NAMES and EVENT_NAMES of web/src/view.ts. A field of that name gets a
 // "_" after it.
 var (
-	entityNames = []string{"id", "type", "own", "numbers", "texts", "constructor"}
+	entityNames = []string{"id", "type", "own", "gone", "numbers", "texts", "constructor"}
 	eventNames  = []string{"numbers", "texts", "constructor"}
 )
 

@@ -51,6 +51,8 @@ export interface FastCar {
   readonly type: "fast-car";
   /** It is the one that the own seat plays. */
   readonly own: boolean;
+  /** Once it has left: it is no more, else it went out of sight. */
+  readonly gone: boolean;
   readonly pos: {
     /** -100 to 100 in steps of 0.1; moves along vel.x. */
     readonly x: number;
@@ -94,6 +96,8 @@ export interface WorldEntity {
   readonly type: "world";
   /** It is the one that the own seat plays. */
   readonly own: boolean;
+  /** Once it has left: it is no more, else it went out of sight. */
+  readonly gone: boolean;
 }
 
 /** An entity of type "fastCar". */
@@ -102,6 +106,8 @@ export interface FastCarEntity {
   readonly type: "fastCar";
   /** It is the one that the own seat plays. */
   readonly own: boolean;
+  /** Once it has left: it is no more, else it went out of sight. */
+  readonly gone: boolean;
 }
 
 /** The entity types by name. */

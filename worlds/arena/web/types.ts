@@ -6,6 +6,8 @@ export interface Player {
   readonly type: "player";
   /** It is the one that the own seat plays. */
   readonly own: boolean;
+  /** Once it has left: it is no more, else it went out of sight. */
+  readonly gone: boolean;
   /** 0 to 1000 in steps of 0.1; moves along vx. */
   readonly x: number;
   /** 0 to 1000 in steps of 0.1; moves along vy. */
@@ -37,6 +39,8 @@ export interface Monster {
   readonly type: "monster";
   /** It is the one that the own seat plays. */
   readonly own: boolean;
+  /** Once it has left: it is no more, else it went out of sight. */
+  readonly gone: boolean;
   /** 0 to 1000 in steps of 0.1; moves along vx. */
   readonly x: number;
   /** 0 to 1000 in steps of 0.1; moves along vy. */
