@@ -255,8 +255,8 @@ func TestTuning(t *testing.T) {
 		want   []string
 	}{
 		{feed.Tuning{}, []string{"info"}},
-		{feed.Tuning{Whole: true}, []string{"tune {true false}", "info"}},
-		{feed.Tuning{NoRings: true}, []string{"tune {false true}", "info"}},
+		{feed.Tuning{Whole: true}, []string{"tune {true false <nil>}", "info"}},
+		{feed.Tuning{NoRings: true}, []string{"tune {false true <nil>}", "info"}},
 	} {
 		tuned := &tunedFeed{}
 		bubble(t, Spec{Hz: 60}, Options{Tuning: c.tuning}, func(w *testWorld) {

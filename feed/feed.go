@@ -115,6 +115,14 @@ type Tuning struct {
 	Whole bool
 	// NoRings gives everybody everything at the full rate, however far away it is.
 	NoRings bool
+	// Trace, if set, is told each residual that is written, for choosing codes.
+	Trace Tracer
+}
+
+// Tracer is told what a feed writes. Encoder workers call it at the same time.
+type Tracer interface {
+	// Residual is one number of a field, such as "player.pos.x", in an interest ring, after zigzag.
+	Residual(field string, ring int, u uint32)
 }
 
 // Tunable is implemented by feeds that know the switches; for the others a Tuning means nothing.

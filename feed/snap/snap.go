@@ -39,9 +39,19 @@
 //	string                 once,max=24           sent on enter and when it changes; at most max bytes of valid UTF-8
 //	struct                                       flattened: "pos.x"; embedded structs without a prefix; its tag is its fields' default
 //
-// More words: owner (only the owning seat gets it), - (server-only), -,unsaved (server-only, and zero after RestoreState). move=,
-// turn=, frame=body, lod and tol= are checked and travel in the schema, for extrapolation and interest. A json tag renames a
-// field for the browser.
+// Words about who gets it: owner (only the owning seat), - (server-only), -,unsaved (server-only, and zero after RestoreState), mask (a
+// uint that says which seats see the entity; see [Feed.See]).
+//
+// Words about motion. Both ends go on from what the client has, and only what differs is sent:
+//
+//	move=Vel      a position goes on with that velocity, in its unit a second; on a struct, axis by axis
+//	turn=Spin     an angle goes on with that rate, in radians a second
+//	frame=body    on two velocities: ahead and to the left of the entity's angle; frame=body:Yaw names one of several
+//	place         on 2 or 3 positions: where the entity is, for [Options.Rings]; a type without is near to everybody
+//	lod           low bits are rounded away in the outer rings: 2, 3 and 4; lod=1:8 says otherwise
+//	tol=0.05      the error that may stand in the outer rings, in the field's unit, before it is corrected
+//
+// A json tag renames a field for the browser.
 //
 // # Goroutines
 //
@@ -203,7 +213,7 @@ func (f *Feed) seal() {
 		return
 	}
 	f.sealed = true
-	s := schema{Hz: max(f.opt.Hz, 1), Types: []typeSchema{}, Events: []typeSchema{}}
+	s := schema{Hz: max(f.opt.Hz, 0), Types: []typeSchema{}, Events: []typeSchema{}}
 	for _, t := range f.tables {
 		s.Types = append(s.Types, t.typeSchema)
 		f.stride, f.tride = max(f.stride, t.cols), max(f.tride, t.texts)

@@ -388,7 +388,7 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 		if it.what {
 			for _, k := range y.what {
 				if c := &y.col[k]; !c.owner || it.v.owner {
-					c.put(w, row[k], base[k], ring)
+					p.trace(y, k, ring, c.put(w, row[k], base[k], ring))
 					at = acct[k].upTo(at, w.BitLen())
 				}
 			}
@@ -407,7 +407,9 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 			} else {
 				x = y.expect(int(k), base, row, n, ring)
 			}
-			worst |= c.put(w, row[k], x, ring)
+			u := c.put(w, row[k], x, ring)
+			worst |= u
+			p.trace(y, k, ring, u)
 			at = acct[k].upTo(at, w.BitLen())
 		}
 		rank += float32(1 + bits.Len32(worst))
@@ -428,6 +430,13 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 	}
 	p.body += w.BitLen() - start
 	return rank / float32(1+ring)
+}
+
+// trace tells who asked.
+func (p *packet) trace(y *layout, k, ring uint8, u uint32) {
+	if t := p.s.f.tune.Trace; t != nil && !y.col[k].flag {
+		t.Residual(y.labels[k], int(ring), u)
+	}
 }
 
 // put writes a column against what is expected of it and returns how far it is off, in steps.
