@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/drumline-engine/drumline"
+	"github.com/drumline-engine/drumline/lab/traffic"
 )
 
 // Exit codes of a drumline binary.
@@ -48,10 +49,42 @@ type command struct {
 
 // env is what a command may use of the process around it.
 type env struct {
-	worlds         []drumline.Definition
+	worlds []drumline.Definition
+	// lab are the worlds for measuring. They have no page and no place in the lobby, and only servers with --lab run them.
+	lab            []drumline.Definition
 	stdout, stderr io.Writer
 	// lookup reads an environment variable. Nil: os.LookupEnv.
 	lookup func(name string) (string, bool)
+}
+
+// labWorlds are what every program has beside its own worlds.
+func labWorlds() []drumline.Definition {
+	return []drumline.Definition{
+		traffic.World(traffic.Options{}), traffic.World(traffic.Options{Far: true}), traffic.World(traffic.Options{Spread: true}),
+	}
+}
+
+// all returns the program's worlds and then those of the lab, but for names that the program uses itself.
+func (e *env) all() []drumline.Definition {
+	out := slices.Clone(e.worlds)
+	for _, d := range e.lab {
+		if !slices.ContainsFunc(e.worlds, func(w drumline.Definition) bool { return w.Spec().Name == d.Spec().Name }) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// find returns the world of that name, one of the lab's included, or a usage error that names flag and the worlds there are.
+func (e *env) find(flag, name string) (drumline.Definition, error) {
+	var names []string
+	for _, d := range e.all() {
+		if d.Spec().Name == name {
+			return d, nil
+		}
+		names = append(names, d.Spec().Name)
+	}
+	return drumline.Definition{}, usagef("--%s %q: there is no such world; there are: %s", flag, name, strings.Join(names, ", "))
 }
 
 func (e *env) lookupEnv(name string) (string, bool) {
@@ -79,7 +112,7 @@ func process(cmds []command, worlds []drumline.Definition) int {
 		time.Sleep(sameSignal)
 		stop()
 	})
-	return run(ctx, &env{worlds: worlds, stdout: os.Stdout, stderr: os.Stderr}, cmds, os.Args[1:])
+	return run(ctx, &env{worlds: worlds, lab: labWorlds(), stdout: os.Stdout, stderr: os.Stderr}, cmds, os.Args[1:])
 }
 
 // commands are all subcommands, in the order of the help text.

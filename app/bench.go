@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 // benchConfig is what bench's flags fill.
 type benchConfig struct {
+	world                        string
 	bots, rooms, inputHz, sendHz int
 	duration                     time.Duration
 	rounds                       int
@@ -29,8 +31,9 @@ func newBenchConfig() *benchConfig {
 func (c *benchConfig) flags() []flagSpec {
 	return []flagSpec{
 		{section: "The load, as in load"},
+		{name: "world", into: &c.world, usage: "Play in the world of this `NAME`. Without it, in the first of this program."},
 		{name: "bots", into: &c.bots, usage: "Let this `NUMBER` of bots play."},
-		{name: "rooms", some: true, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, one for each 16."},
+		{name: "rooms", some: true, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, as few as have the seats."},
 		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot."},
 		{name: "send-hz", some: true, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
 		{name: "for", into: &c.duration, usage: "Measure each arrangement for this `TIME`."},
@@ -88,8 +91,19 @@ func bench(ctx context.Context, e *env, args []string) error {
 	if c.duration <= 0 || c.duration > maxLoadFor {
 		return usagef("--for %v: want more than 0 and at most %v", c.duration, maxLoadFor)
 	}
+	if len(e.worlds) == 0 {
+		return errors.New("this program has no worlds: give app.Main at least one")
+	}
+	if c.world == "" {
+		c.world = e.worlds[0].Spec().Name
+	}
+	def, err := e.find("world", c.world)
+	if err != nil {
+		return err
+	}
 	if c.rooms == 0 {
-		c.rooms = (c.bots + 15) / 16
+		seats := def.Spec().Seats
+		c.rooms = (c.bots + seats - 1) / seats
 	}
 	all := slices.DeleteFunc(c.arrangements(), func(a arrangement) bool { return !strings.Contains(a.name, c.only) })
 	if len(all) == 0 {
@@ -105,12 +119,12 @@ func bench(ctx context.Context, e *env, args []string) error {
 	}
 	defer os.RemoveAll(dir)
 
-	base := []string{"--quiet", fmt.Sprint("--bots=", c.bots), fmt.Sprint("--rooms=", c.rooms), fmt.Sprint("--input-hz=", c.inputHz),
+	base := []string{"--quiet", "--world=" + c.world, fmt.Sprint("--bots=", c.bots), fmt.Sprint("--rooms=", c.rooms), fmt.Sprint("--input-hz=", c.inputHz),
 		fmt.Sprint("--for=", c.duration)}
 	if c.sendHz != 0 {
 		base = append(base, fmt.Sprint("--send-hz=", c.sendHz))
 	}
-	fmt.Fprintf(e.stdout, "%d bots in %d rooms, %d input messages a second, %v each\n\n", c.bots, c.rooms, c.inputHz, c.duration)
+	fmt.Fprintf(e.stdout, "%d bots in %d rooms of %s, %d input messages a second, %v each\n\n", c.bots, c.rooms, c.world, c.inputHz, c.duration)
 	fmt.Fprintln(e.stdout, "| arrangement | interval p50 / p99 / max ms | late p99 ms | skipped / doubled / dropped of steps | age p99 ms | gap p99 ms | cores server + bots | RSS MiB |")
 	fmt.Fprintln(e.stdout, "|---|---|---|---|---|---|---|---|")
 	load := newLoadConfig()

@@ -189,16 +189,8 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 	if c.world == "" {
 		c.world = e.worlds[0].Spec().Name
 	}
-	found := false
-	var names []string
-	for _, d := range e.worlds {
-		names = append(names, d.Spec().Name)
-		if d.Spec().Name == c.world {
-			def, found = d, true
-		}
-	}
-	if !found {
-		return def, usagef("--world %q: there is no such world; there is %s", c.world, strings.Join(names, ", "))
+	if def, err = e.find("world", c.world); err != nil {
+		return def, err
 	}
 	for _, f := range []struct {
 		name               string
@@ -219,6 +211,9 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 	}
 	if c.warmup < 0 || c.warmup > time.Minute {
 		return def, usagef("--warmup %v: want 0 to 1m", c.warmup)
+	}
+	if s := def.Spec(); s.Hz > 0 && c.sendHz > s.Hz {
+		return def, usagef("--send-hz %d: world %s runs %d steps a second, so it can send 1 to %d states", c.sendHz, s.Name, s.Hz, s.Hz)
 	}
 	if c.rooms == 0 {
 		c.rooms = (c.bots + def.Spec().Seats - 1) / def.Spec().Seats

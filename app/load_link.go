@@ -69,7 +69,7 @@ func (c *loadConfig) newServer(e *env) (*drumline.Server, error) {
 	if err := public.Parse(c.serveArgs()[1:]); err != nil {
 		return nil, fmt.Errorf("the server of this process: %w", err)
 	}
-	worlds, err := s.definitions(e.worlds)
+	worlds, err := s.definitions(e)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (c *serveConfig) flags() []flagSpec {
 		{section: "Operation"},
 		{name: "ops-token", into: &c.opsToken, secret: true, usage: "Answer /metrics and /debug to whoever sends this `TOKEN` (at least 16 characters) as a bearer token. Without it, only to programs on this machine. There is no such flag, since a command line can be read by every user."},
 		{name: "ops-token-file", into: &c.opsTokenFile, usage: "Read that token from this `FILE`."},
-		{name: "lab", into: &c.lab, usage: "Answer what load tests ask, such as a hash in each packet. Not for a public server."},
+		{name: "lab", into: &c.lab, usage: "Answer what load tests ask, such as a hash in each packet, and run the worlds that are there to be measured: traffic, traffic-far and traffic-spread, which have no page. Not for a public server."},
 		{name: "quiet", into: &c.quiet, usage: "Print the URL of this machine and nothing else, and log warnings and errors only."},
 		{name: "log-format", into: &c.logFormat, usage: "Write the log as text or json (the `FORMAT`), to standard error."},
 		{name: "web", into: &c.web, usage: "Take a world's page from a folder instead of from this program, and bundle it again on a visit after its files have changed: `WORLD=DIR`, such as dots=./web. Give it once for each world."},
@@ -200,10 +200,19 @@ func (c *serveConfig) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// definitions returns the program's worlds with what flags change about them.
-func (c *serveConfig) definitions(worlds []drumline.Definition) ([]drumline.Definition, error) {
-	if len(worlds) == 0 {
+// definitions returns the program's worlds, and then with --lab those of the lab, with what flags change about them.
+func (c *serveConfig) definitions(e *env) ([]drumline.Definition, error) {
+	if len(e.worlds) == 0 {
 		return nil, errors.New("this program has no worlds: give app.Main at least one")
+	}
+	worlds := slices.Clone(e.worlds)
+	if c.lab {
+		for _, d := range e.all()[len(e.worlds):] {
+			// One that cannot send that often must not hinder the program's own; load refuses if it is the one wanted.
+			if c.sendHz <= d.Spec().Hz {
+				worlds = append(worlds, d)
+			}
+		}
 	}
 	out := make([]drumline.Definition, len(worlds))
 	for i, d := range worlds {
@@ -243,7 +252,7 @@ const (
 
 // serve runs a server until ctx ends.
 func (c *serveConfig) serve(ctx context.Context, e *env) error {
-	worlds, err := c.definitions(e.worlds)
+	worlds, err := c.definitions(e)
 	if err != nil {
 		return err
 	}
@@ -265,7 +274,7 @@ func (c *serveConfig) serve(ctx context.Context, e *env) error {
 		return err
 	}
 	guard := newConnGuard(maxWaitingConns)
-	handler, err := c.routes(srv, worlds, guard, log)
+	handler, err := c.routes(srv, worlds[:len(e.worlds)], guard, log)
 	if err != nil {
 		return err
 	}

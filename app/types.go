@@ -57,16 +57,9 @@ func types(ctx context.Context, e *env, args []string) error {
 	}
 	def := e.worlds[0]
 	if c.world != "" {
-		var names []string
-		found := false
-		for _, w := range e.worlds {
-			names = append(names, w.Spec().Name)
-			if w.Spec().Name == c.world {
-				def, found = w, true
-			}
-		}
-		if !found {
-			return usagef("--world %s: there is no such world; there are: %s", c.world, strings.Join(names, ", "))
+		var err error
+		if def, err = e.find("world", c.world); err != nil {
+			return err
 		}
 	}
 	// What goes wrong in the room is told by its log.

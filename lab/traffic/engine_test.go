@@ -104,7 +104,7 @@ func playOne(ctx context.Context, srv *drumline.Server, lossy bool, seed uint64)
 	}
 	link := mem.Connect(srv, drumline.Peer{}, o)
 	defer link.Cut()
-	hello, err := drumline.AppendJSON(nil, drumline.KindHello, drumline.Hello{Protocol: drumline.ProtocolVersion, World: Name})
+	hello, err := drumline.AppendJSON(nil, drumline.KindHello, drumline.Hello{Protocol: drumline.ProtocolVersion, World: "traffic"})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 // Package traffic is a world for measuring, not for playing: as many things as a city has, moving as they do in one. It has 32
 // seats, 64 cars in motion, 84 parked ones and 100 pedestrians on a grid of streets.
 //
-//	app's serve --lab, load --world traffic
+//	drumline load --world traffic --bots 32
+//
+// Servers run it with --lab only. traffic-far is the same where each seat holds all there is, traffic-spread the same on three times the area.
 //
 // The first sixteen seats drive a car by keys, the others run about and shoot, looking around with a mouse. What moves does so in the way that
 // costs bytes: cars turn along arcs with a yaw rate that lags, springs shake them, players turn their heads all the time. There is
@@ -20,15 +22,24 @@ import (
 	"github.com/drumline-engine/drumline/feed/snap"
 )
 
-// Name is the world's.
-const Name = "traffic"
-
 // Options choose what is measured. The zero value is the crowd in the middle 500 m with rings to 250 m.
 type Options struct {
 	// Spread lays the streets over all of the 900 m, so that a seat sees a third as much.
 	Spread bool
 	// Far adds a ring that reaches everywhere, once a second: each seat then holds everything.
 	Far bool
+}
+
+// name is the world's.
+func (o Options) name() string {
+	n := "traffic"
+	if o.Spread {
+		n += "-spread"
+	}
+	if o.Far {
+		n += "-far"
+	}
+	return n
 }
 
 // rings are how far and how often a seat sees.
@@ -40,11 +51,11 @@ func (o Options) rings() []snap.Ring {
 	return r
 }
 
-// World declares the world, named "traffic".
+// World declares the world, named "traffic", with "-spread" and "-far" behind it for what o says.
 func World(o Options) drumline.Definition {
 	return drumline.Define(drumline.Kind[Input]{
 		Spec: drumline.Spec{
-			Name:   Name,
+			Name:   o.name(),
 			Title:  "Traffic",
 			About:  "Synthetic traffic for measuring.",
 			Hz:     hz,
