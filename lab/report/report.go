@@ -475,7 +475,7 @@ func (r *Report) settings() string {
 		all = append(all, "no rings")
 	}
 	if s.Deflate {
-		all = append(all, fmt.Sprintf("compressed for %d bots", r.Bots.Deflated))
+		all = append(all, fmt.Sprintf("compression agreed with %d bots", r.Bots.Deflated))
 	}
 	if r.Load.WithServer {
 		all = append(all, fmt.Sprintf("each way loses %s %% and takes %s ms and up to %s ms more", short(s.LossPct), short(s.DelayMs), short(s.JitterMs)))

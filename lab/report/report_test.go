@@ -125,7 +125,7 @@ func TestTogether(t *testing.T) {
 	m.Settings, m.Together, m.Bots.Deflated = Settings{Deflate: true}, false, 207
 	table.Reset()
 	New(m).Print(&table)
-	if !strings.Contains(table.String(), "compressed for 207 bots") {
+	if !strings.Contains(table.String(), "compression agreed with 207 bots") {
 		t.Error(table.String())
 	}
 }
