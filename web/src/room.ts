@@ -376,6 +376,7 @@ export class Room<S extends Shape = AnyShape> {
     try {
       parseState(msg, h, this.section);
       if (!this.begun) this.begin();
+      if (!this.old) this.feeds?.end(this.at);
     } catch (e) {
       // Overtaken, or in need of a keyframe that was overtaken: on an unordered link that happens.
       if (e instanceof DecodeError && e.fault !== "corrupt" && !ordered) return;
@@ -393,8 +394,10 @@ export class Room<S extends Shape = AnyShape> {
     this.arrivals.note(this.at.tick, now);
     this.clock.arrive(this.at.tick, missed);
     const { timeline, feeds } = this;
+    timeline?.packet(this.at.tick);
     if (timeline !== null && feeds !== null && feeds.snap !== null) timeline.ownID = feeds.snap.own;
-    if (h.hasHash) {
+    // 0: the server does not know.
+    if (h.hasHash && h.hash !== 0) {
       const hash = feeds?.hash() ?? null;
       if (hash !== null && hash !== h.hash) this.mismatches++;
     }
@@ -422,7 +425,7 @@ export class Room<S extends Shape = AnyShape> {
     at.epoch = h.epoch;
     at.ack = h.ack;
     at.acks = h.acks;
-    this.timeline?.packet(at.tick);
+    this.feeds?.begin();
   }
 
   // A section of the reliable lane. It is complete and in order, so one that cannot be read ends the link.
@@ -468,9 +471,9 @@ export class Room<S extends Shape = AnyShape> {
 }
 
 function wire(snap: SnapDecoder, timeline: Timeline): void {
-  snap.onEnter = (e, tick) => timeline.enter(e.type, e.id, e.numbers, e.texts, tick);
-  snap.onUpdate = (e, tick) => timeline.update(e.id, e.numbers, e.texts, tick);
-  snap.onLeave = (e, tick) => timeline.leave(e.id, tick);
+  snap.onEnter = (e, tick) => timeline.enter(e.type, e.id, e.numbers, e.texts, tick, e.ring);
+  snap.onUpdate = (e, tick) => timeline.update(e.id, e.numbers, e.texts, tick, e.ring);
+  snap.onLeave = (e, tick, gone) => timeline.leave(e.id, tick, gone);
   snap.onEvent = (e) => timeline.event(e.type, e.numbers, e.texts, e.tick);
 }
 

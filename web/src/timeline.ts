@@ -1,8 +1,10 @@
 // One timeline for every entity and event: what the decoder brings is kept with its tick and shown when the render clock passes
-// it. Between two samples numbers are interpolated; past the newest one they run on for a moment and fade to a stop.
+// it. Between two samples numbers are interpolated. An entity that is not in a packet goes on as both ends expect it to, so after its
+// newest sample it is shown as extrapolated from there; past the newest packet all run on for a moment and fade to a stop.
 
 import { RenderClock } from "./clock.ts";
 import { ENTITY_NAMES, EVENT_NAMES, type FieldSchema, type TypeSchema, type Values, viewClass } from "./view.ts";
+import { MAX_AHEAD } from "./wire.ts";
 
 /** Samples kept of an entity: the longest buffer at 60 packets a second, twice over. */
 const SAMPLES = 32;
@@ -26,27 +28,62 @@ const ANGLE = 2;
 
 interface Motion {
   mode: Uint8Array;
-  /** Index of the field with the velocity, in units a second; -1: none. */
-  move: Int16Array;
   /** A change by more than this in one sample is a teleport, and is not interpolated: an eighth of the field's range. */
   leap: Float64Array;
   /** The fields, as bits, that leap together: those of one nested struct, or x, y and z. */
   group: Int32Array;
+  /** The field that it goes on along, by field; -1: none. */
+  by: Int16Array;
+  by2: Int16Array;
+  /** The angle along which a body looks; -1: the field is none of a body's. */
+  turn: Int16Array;
+  side: Uint8Array;
+  /** What one unit of by, or of by2, is in a tick. */
+  per: Float64Array;
+  per2: Float64Array;
+  /** The fields that go on, in the order in which they are extrapolated: angles first. */
+  order: number[];
 }
 
 function motion(fields: readonly FieldSchema[]): Motion {
   const n = fields.length;
-  const m = { mode: new Uint8Array(n), move: new Int16Array(n).fill(-1), leap: new Float64Array(n), group: new Int32Array(n) };
+  const m: Motion = {
+    mode: new Uint8Array(n), leap: new Float64Array(n), group: new Int32Array(n), by: new Int16Array(n).fill(-1), by2: new Int16Array(n),
+    turn: new Int16Array(n).fill(-1), side: new Uint8Array(n), per: new Float64Array(n), per2: new Float64Array(n), order: [],
+  };
   const group = (name: string): string => (name.includes(".") ? name.slice(0, name.lastIndexOf(".")) : /^[xyz]$/.test(name) ? "" : name);
+  const pose = fields.some((f) => f.pose);
   fields.forEach((f, i) => {
     m.mode[i] = f.kind === "float" ? LINEAR : f.kind === "angle" ? ANGLE : STEP;
     m.leap[i] = ((2 ** f.bits - 1) * f.q) / 8;
     fields.forEach((g, j) => {
       if (group(g.name) === group(f.name)) m.group[i]! |= 1 << j;
     });
-    if (f.move) m.move[i] = fields.findIndex((g) => g.name === f.move);
+    const a = f.ahead;
+    if (a === undefined || (pose && !f.pose)) return;
+    m.by[i] = a.by;
+    m.by2[i] = a.by2 ?? 0;
+    m.turn[i] = a.angle ?? -1;
+    m.side[i] = a.side ?? 0;
+    // A rate counts 16ths of its quantum, and two of them are added.
+    const gain = (32 * a.mul * f.q) / 2 ** a.shift;
+    m.per[i] = gain / fields[a.by]!.q;
+    m.per2[i] = gain / fields[a.by2 ?? 0]!.q;
+    m.order.push(i);
   });
+  m.order.sort((i, j) => (m.mode[i] === ANGLE ? 0 : 1) - (m.mode[j] === ANGLE ? 0 : 1));
   return m;
+}
+
+// How fast field i goes on in a tick, by the numbers of v from off on.
+function speed(m: Motion, i: number, v: Float64Array, off: number): number {
+  const a = v[off + m.by[i]!]! * m.per[i]!;
+  const turn = m.turn[i]!;
+  if (turn < 0) return a;
+  const b = v[off + m.by2[i]!]! * m.per2[i]!;
+  const c = Math.cos(v[off + turn]!);
+  const s = Math.sin(v[off + turn]!);
+  return m.side[i] === 0 ? c * a - s * b : s * a + c * b;
 }
 
 /**
@@ -59,6 +96,8 @@ export class Entity implements Values {
   readonly type: string;
   /** This entity is the one that the own seat plays. */
   own = false;
+  /** In onLeave: it is no more. Else it went out of sight. */
+  gone = false;
   /** What is shown now, by field index. */
   readonly numbers: Float64Array;
   readonly texts: string[];
@@ -72,7 +111,7 @@ export class Entity implements Values {
   /** @internal */ $enter = 0;
   /** @internal */ $leave = Infinity;
   /** @internal */ $shown = false;
-  /** @internal */ $running = false; // was shown past its newest sample
+  /** @internal */ $running = false; // was shown past the newest packet
   /** @internal */ $offset: Float64Array | null = null;
   /** @internal */ $fading = false;
 
@@ -151,6 +190,7 @@ export class Timeline {
   private lastNewest = -1;
   private lastNow = -Infinity;
   private lastSeen = -Infinity;
+  private readonly scratch: Float64Array;
 
   constructor(types: readonly TypeSchema[], events: readonly TypeSchema[], clock: RenderClock, tickMs: number, listener: Listener) {
     this.kinds = types.map((t) => new EntityKind(t));
@@ -166,6 +206,7 @@ export class Timeline {
     this.clock = clock;
     this.tickMs = tickMs;
     this.listener = listener;
+    this.scratch = new Float64Array(Math.max(0, ...types.map((t) => t.fields.length)));
   }
 
   kind(name: string): EntityKind | undefined {
@@ -181,7 +222,7 @@ export class Timeline {
     return e?.$shown ? e : undefined;
   }
 
-  // What the decoder brings, in this order per packet: packet, then enter, update, leave and event in any order.
+  // What the decoder brings, in any order per packet.
 
   packet(tick: number): void {
     if (tick > this.newest) {
@@ -190,7 +231,7 @@ export class Timeline {
     }
   }
 
-  enter(kind: number, id: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+  enter(kind: number, id: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number, ring = 0): void {
     const old = this.byID.get(id);
     const k = this.kinds[kind];
     if (k === undefined) return;
@@ -199,7 +240,8 @@ export class Timeline {
       const i = this.leaving.indexOf(old);
       if (i >= 0) this.leaving.splice(i, 1);
       old.$leave = Infinity;
-      this.sample(old, numbers, texts, tick);
+      old.gone = false;
+      this.sample(old, numbers, texts, tick, ring);
       return;
     }
     const e = new k.View(k, id);
@@ -210,14 +252,15 @@ export class Timeline {
     this.entering.push(e);
   }
 
-  update(id: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+  update(id: number, numbers: ArrayLike<number>, texts: readonly string[], tick: number, ring = 0): void {
     const e = this.byID.get(id);
-    if (e !== undefined) this.sample(e, numbers, texts, tick);
+    if (e !== undefined) this.sample(e, numbers, texts, tick, ring);
   }
 
-  leave(id: number, tick: number): void {
+  leave(id: number, tick: number, gone = true): void {
     const e = this.byID.get(id);
     if (e === undefined || e.$leave !== Infinity) return;
+    e.gone = gone;
     e.$leave = tick;
     this.leaving.push(e);
   }
@@ -237,24 +280,21 @@ export class Timeline {
     this.queue.push(r);
   }
 
-  private sample(e: Entity, numbers: ArrayLike<number>, texts: readonly string[], tick: number): void {
+  private sample(e: Entity, numbers: ArrayLike<number>, texts: readonly string[], tick: number, ring: number): void {
     setTexts(e.texts, texts);
     const last = e.$ticks[e.$head]!;
     if (tick < last) return;
-    // It was not in the packets between: it stood still until the last of them.
-    if (tick > last && this.before > last && this.before < tick) this.hold(e, this.before);
+    const before = tick > this.newest ? this.newest : this.before;
+    if (before > last && before < tick) {
+      // It was not in the packets between. In the innermost ring it went on as expected until the last of them. Farther out it may have
+      // strayed from that at any time: the way to the sample begins where it is shown now.
+      const from = ring === 0 ? before : Math.min(before, this.lastTick);
+      if (from > last) {
+        this.extrapolate(e, e.$head, from - last, this.scratch);
+        this.push(e, this.scratch, from, false);
+      }
+    }
     this.push(e, numbers, tick, tick === last);
-  }
-
-  private hold(e: Entity, tick: number): void {
-    const n = e.numbers.length;
-    const from = e.$head * n;
-    const to = (e.$head + 1) % SAMPLES;
-    e.$samples.copyWithin(to * n, from, from + n);
-    e.$ticks[to] = tick;
-    e.$leaps[to] = 0;
-    e.$head = to;
-    if (e.$count < SAMPLES) e.$count++;
   }
 
   private push(e: Entity, numbers: ArrayLike<number>, tick: number, replace: boolean): void {
@@ -385,8 +425,9 @@ export class Timeline {
     const m = e.$kind.motion;
     let leap = false;
     for (let i = 0; i < n; i++) {
-      off[i] = m.mode[i] === LINEAR ? off[i]! - e.numbers[i]! : 0;
-      if (Math.abs(off[i]!) > m.leap[i]!) leap = true;
+      const d = off[i]! - e.numbers[i]!;
+      off[i] = m.mode[i] === LINEAR ? d : m.mode[i] === ANGLE && m.by[i]! >= 0 ? turn(d) : 0;
+      if (m.mode[i] === LINEAR && Math.abs(d) > m.leap[i]!) leap = true;
     }
     if (leap) off.fill(0);
     e.$fading = !leap;
@@ -395,12 +436,14 @@ export class Timeline {
   private evaluate(e: Entity, tick: number): void {
     const n = e.numbers.length;
     const s = e.$samples;
+    const m = e.$kind.motion;
     let b = e.$head;
-    e.$running = false;
+    const over = tick - this.newest;
+    e.$running = over > 0;
     if (tick >= e.$ticks[b]!) {
-      const at = b * n;
-      for (let i = 0; i < n; i++) e.numbers[i] = s[at + i]!;
-      if (tick > this.newest && e.$ticks[b] === this.newest) this.runOn(e, (tick - this.newest) * this.tickMs);
+      const run = over > 0 ? this.run(over * this.tickMs) : 0;
+      this.extrapolate(e, b, over > 0 ? this.newest - e.$ticks[b]! + run / this.tickMs : tick - e.$ticks[b]!, e.numbers);
+      if (over > 0 && e.$ticks[b] === this.newest) this.runOn(e, run);
       return;
     }
     let a = b;
@@ -415,42 +458,62 @@ export class Timeline {
     const f = hold ? 0 : (tick - ta) / (tb - ta);
     const pa = a * n;
     const pb = b * n;
-    const m = e.$kind.motion;
-    const seconds = ((tb - ta) * this.tickMs) / 1000;
     for (let i = 0; i < n; i++) {
       const va = s[pa + i]!;
       const d = s[pb + i]! - va;
-      switch (m.mode[i]) {
-        case LINEAR: {
-          const v = m.move[i]!;
-          if (hold || (leaps & (1 << i)) !== 0) e.numbers[i] = va;
-          else e.numbers[i] = v < 0 ? va + d * f : va + hermite(f, d, s[pa + v]! * seconds, s[pb + v]! * seconds);
-          break;
-        }
-        case ANGLE:
-          e.numbers[i] = turn(va + turn(d) * f);
-          break;
-        default:
-          e.numbers[i] = va;
+      const mode = m.mode[i]!;
+      const ahead = m.by[i]! >= 0;
+      if (hold || (leaps & (1 << i)) !== 0 || (mode === STEP && !ahead)) {
+        e.numbers[i] = va;
+        continue;
+      }
+      const p = ahead ? speed(m, i, s, pa) * (tb - ta) : 0;
+      const q = ahead ? speed(m, i, s, pb) * (tb - ta) : 0;
+      if (mode === ANGLE) {
+        // It may have turned round more than once.
+        const about = (p + q) / 2;
+        const by = about + turn(d - about);
+        e.numbers[i] = turn(va + (ahead ? hermite(f, by, p, q) : by * f));
+      } else {
+        const v = va + (ahead ? hermite(f, d, p, q) : d * f);
+        e.numbers[i] = mode === STEP ? Math.round(v) : v;
       }
     }
   }
 
+  // Writes to out what an entity is some ticks after a sample if it goes on as expected: in fractions what both ends reckon in integers.
+  private extrapolate(e: Entity, sample: number, ticks: number, out: Float64Array): void {
+    const n = e.numbers.length;
+    const s = e.$samples;
+    const at = sample * n;
+    const m = e.$kind.motion;
+    for (let i = 0; i < n; i++) out[i] = s[at + i]!;
+    const dt = Math.min(ticks, MAX_AHEAD);
+    for (let k = 0; k < m.order.length; k++) {
+      const i = m.order[k]!;
+      const v = out[i]! + ((speed(m, i, s, at) + speed(m, i, out, 0)) / 2) * dt;
+      out[i] = m.mode[i] === LINEAR ? v : m.mode[i] === ANGLE ? turn(v) : Math.round(v);
+    }
+  }
+
+  // For how many ms of motion something runs on, ms past the newest packet.
+  private run(ms: number): number {
+    const fade = Math.min(FADE_MS, Math.max(0, ms - RUN_MS));
+    return Math.min(ms, RUN_MS) + fade - (fade * fade) / (2 * FADE_MS);
+  }
+
+  // Moves on what nothing is extrapolated along, by the way from the sample before.
   private runOn(e: Entity, ms: number): void {
     const n = e.numbers.length;
     const b = e.$head;
     const a = (b + SAMPLES - 1) % SAMPLES;
-    const fade = Math.min(FADE_MS, Math.max(0, ms - RUN_MS));
-    const run = Math.min(ms, RUN_MS) + fade - (fade * fade) / (2 * FADE_MS);
     const span = (e.$ticks[b]! - e.$ticks[a]!) * this.tickMs;
     const m = e.$kind.motion;
+    if (e.$count < 2 || span <= 0) return;
     for (let i = 0; i < n; i++) {
-      if (m.mode[i] !== LINEAR) continue;
-      const v = m.move[i]!;
-      if (v >= 0) e.numbers[i]! += (e.$samples[b * n + v]! * run) / 1000;
-      else if (e.$count > 1 && (e.$leaps[b]! & (1 << i)) === 0 && span > 0) e.numbers[i]! += ((e.$samples[b * n + i]! - e.$samples[a * n + i]!) * run) / span;
+      if (m.mode[i] !== LINEAR || m.by[i]! >= 0 || (e.$leaps[b]! & (1 << i)) !== 0) continue;
+      e.numbers[i]! += ((e.$samples[b * n + i]! - e.$samples[a * n + i]!) * ms) / span;
     }
-    e.$running = true;
   }
 
   /** Forgets everything: each shown entity leaves at once, and events that wait are not played. */

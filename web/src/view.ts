@@ -10,7 +10,10 @@ export interface FieldSchema {
   bits: number;
   min: number;
   q: number;
-  move?: string;
+  /** It says where and how, not what. */
+  pose?: boolean;
+  /** How it goes on between packets, see SnapAhead; absent: it stays. */
+  ahead?: { by: number; by2?: number; angle?: number; side?: number; mul: number; shift: number };
 }
 
 export interface TypeSchema {
@@ -25,7 +28,7 @@ export interface Values {
 }
 
 /** Names that the library's own properties have; a field of that name gets a "_" after it. */
-export const ENTITY_NAMES: readonly string[] = ["id", "type", "own", "numbers", "texts", "constructor"];
+export const ENTITY_NAMES: readonly string[] = ["id", "type", "own", "gone", "numbers", "texts", "constructor"];
 export const EVENT_NAMES: readonly string[] = ["numbers", "texts", "constructor"];
 
 /** Gives host, a class's prototype or an object, one accessor for each field, and an object for each nested struct. */

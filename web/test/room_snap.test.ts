@@ -8,7 +8,7 @@ import { FakePage } from "./fake.ts";
 
 // The packets that feed/snap wrote for its own tests, through a whole room.
 interface Step {
-  seq: number; epoch: number; tick: number; hex: string; error?: string; hash: number; own: number; held: number;
+  seq: number; epoch: number; tick: number; ack: number; acks: number; hex: string; error?: string; hash: number; own: number; held: number;
   entities?: { id: number; type: number; numbers: number[]; texts: string[] }[];
   events?: unknown[];
 }
@@ -59,10 +59,16 @@ for (const c of cases) {
       }
       page.run(Math.max(0, at - page.time));
       const body = Buffer.from(s.hex, "hex");
-      const msg = new Uint8Array(10 + body.length + 4);
-      msg.set([KIND_STATE, 1, s.seq & 255, (s.seq >> 8) & 255, s.epoch, s.tick & 255, (s.tick >> 8) & 255, 0, 0, 0x80]);
-      msg.set(body, 10);
-      new DataView(msg.buffer).setUint32(10 + body.length, s.hash, true);
+      const head = ordered ? 10 : 16;
+      const msg = new Uint8Array(head + body.length + 4);
+      const view = new DataView(msg.buffer);
+      msg.set([KIND_STATE, ordered ? 1 : 3, s.seq & 255, (s.seq >> 8) & 255, s.epoch, s.tick & 255, (s.tick >> 8) & 255, 0, 0, 0x80]);
+      if (!ordered) {
+        view.setUint16(10, s.ack, true);
+        view.setUint32(12, s.acks, true);
+      }
+      msg.set(body, head);
+      view.setUint32(head + body.length, s.hash, true);
       page.last.deliver(msg);
       if (s.error === undefined) {
         want += s.events?.length ?? 0;

