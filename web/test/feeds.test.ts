@@ -7,6 +7,7 @@ import { FakePage } from "./fake.ts";
 
 /** Keeps what it is given; a body of 255 is refused. */
 class Log implements FeedDecoder {
+  readonly everyPacket?: boolean;
   readonly got: { epoch: number; tick: number; seq: number; body: number[] }[] = [];
   hashes = 0;
   decode(p: FeedPacket, body: Uint8Array): void {
@@ -89,6 +90,35 @@ test("each lane's bytes reach their feed, and only state is in the hash", async 
   page.run(200);
   page.last.open();
   assert.deepEqual(page.last.hello.cursors, [1, 1, 2]);
+  room.leave();
+});
+
+test("a decoder that wants every packet gets the headers of those without a section of its feed", async () => {
+  decoders.set("log", () => {
+    const l = Object.assign(new Log(), { everyPacket: logs.length !== 1 });
+    logs.push(l);
+    return l;
+  });
+  const { page, room } = await live([log("near", 0), log("far", 0), log("notes", 1)], { ordered: false });
+  const [near, far, notes] = logs as [Log, Log, Log];
+  state(page, 1, 1003, [[1, [1]]]);
+  state(page, 2, 1006, [[0, [2]]]);
+  state(page, 3, 1009, []);
+  state(page, 3, 1009, []); // doubled
+  state(page, 4, 1012, [[1, [255]]]); // refused
+  state(page, 5, 1015, [[0, []], [1, [3]]]);
+  assert.deepEqual(near.got.map((g) => [g.seq, ...g.body]), [[1], [2, 2], [3], [5]]);
+  assert.deepEqual(far.got.map((g) => [g.seq, ...g.body]), [[1, 1], [5, 3]]);
+  assert.deepEqual(notes.got, []);
+  room.leave();
+});
+
+test("a hash of 0 is not compared", async () => {
+  const { page, room } = await live([log("near", 0)]);
+  state(page, 1, 1003, [[0, [1]]], { hash: 0 });
+  assert.equal(room.quality.mismatches, 0);
+  state(page, 2, 1006, [[0, [1]]], { hash: 9 });
+  assert.equal(room.quality.mismatches, 1);
   room.leave();
 });
 
