@@ -32,12 +32,12 @@ func TestCodes(t *testing.T) {
 	if err != "" {
 		t.Fatal(err)
 	}
-	for i, want := range map[int][rings]uint8{0: {2, 1, 1, 0}, 4: {15, 15, 15, 15}, 1: {1, 0, 0, 0}} {
+	for i, want := range map[int][rings]uint8{0: {2, 1, 1, 0}, 4: {15, 15, 15, 15}, 1: {8, 8, 8, 8}} {
 		if got := *ts.Fields[i].Codes; got != want {
 			t.Errorf("%s has %v, want %v", ts.Fields[i].Name, got, want)
 		}
 	}
-	if got := *d.schema.Fields[0].Codes; got != [rings]uint8{1, 0, 0, 0} {
+	if got := *d.schema.Fields[0].Codes; got != [rings]uint8{8, 8, 8, 8} {
 		t.Errorf("the declared type has changed too: %v", got)
 	}
 	if _, err := codes(""); err != "" {

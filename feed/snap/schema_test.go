@@ -57,11 +57,11 @@ func TestSchema(t *testing.T) {
 	}
 	want := []string{
 		"level uint 8 bits 0..255 q=1 codes=12,12,12,12",
-		"pos.x float 11 bits -1000..1000 q=0.1 pose codes=1,0,0,0 lod=0,2,3,4 tolq=5 ahead=3,4 angle=5 side=0 349525/2^27 move=vel.x tol=0.5 place",
-		"pos.y float 11 bits -1000..1000 q=0.1 pose codes=1,0,0,0 lod=0,2,3,4 tolq=5 ahead=3,4 angle=5 side=1 349525/2^27 move=vel.y tol=0.5 place",
+		"pos.x float 11 bits -1000..1000 q=0.1 pose codes=8,8,8,8 lod=0,2,3,4 tolq=5 ahead=3,4 angle=5 side=0 349525/2^27 move=vel.x tol=0.5 place",
+		"pos.y float 11 bits -1000..1000 q=0.1 pose codes=8,8,8,8 lod=0,2,3,4 tolq=5 ahead=3,4 angle=5 side=1 349525/2^27 move=vel.y tol=0.5 place",
 		"vel.x float 6 bits -16..16 q=0.5 pose codes=9,9,9,9 frame=heading",
 		"vel.y float 6 bits -16..16 q=0.5 pose codes=9,9,9,9 frame=heading",
-		"heading angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=1,1,1,1 ahead=6 284819/2^23 turn=spin",
+		"heading angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=8,8,8,8 ahead=6 284819/2^23 turn=spin",
 		"spin float 6 bits -30..30 q=0.1 pose codes=9,9,9,9",
 		"urlPath bool 1 bits 0..1 q=1",
 		"hp uint 3 bits 5..12 q=1 codes=9,9,9,9",
@@ -339,7 +339,7 @@ func TestMotion(t *testing.T) {
 	}
 	for _, c := range []struct{ name, got, want string }{
 		{"plain", fieldsOf[plain](t, 60), `
-x uint 10 bits 0..1000 q=1 pose codes=1,1,1,1 ahead=1 279620/2^29 move=v
+x uint 10 bits 0..1000 q=1 pose codes=8,8,8,8 ahead=1 279620/2^29 move=v
 v int 8 bits -128..127 q=1 pose codes=10,10,10,10
 far uint 8 bits 0..255 q=1 pose codes=10,9,9,9 lod=0,1,1,1
 a angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,10,8,8 lod=0,3,12,12 tolq=65 tol=0.1
@@ -353,7 +353,7 @@ p.on bool 1 bits 0..1 q=1
 p.dir angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,11,10,10 lod=0,2,3,3 tolq=651 tol=1
 ref.of uint 32 bits 0..4294967295 q=1 codes=15,15,15,15
 ref.n int 8 bits -128..127 q=1 pose codes=10,9,9,9 lod=0,1,1,1 tolq=1 tol=1
-priv float 5 bits 0..18 q=0.5 owner pose codes=1,1,1,1 ahead=9 419430/2^27 move=pv
+priv float 5 bits 0..18 q=0.5 owner pose codes=8,8,8,8 ahead=9 419430/2^27 move=pv
 pv float 5 bits -9..9 q=1 owner pose codes=9,9,9,9
 p.name text 2 bits 0..3 q=1 once`},
 		{"two", fieldsOf[two](t, 1), `
@@ -367,8 +367,8 @@ gunV.a float 6 bits -18..18 q=0.5 pose codes=9,9,9,9 frame=gunYaw
 gunV.b float 6 bits -18..18 q=0.5 pose codes=9,9,9,9 frame=gunYaw
 hullYaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,13,13,13
 gunYaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,13,13,13
-x float 7 bits 0..100 q=1 pose codes=1,1,1,1 ahead=6,7 angle=9 side=1 262144/2^24 move=gunV.b
-y float 7 bits 0..100 q=1 pose codes=1,1,1,1 ahead=6,7 angle=9 side=0 262144/2^24 move=gunV.a`},
+x float 7 bits 0..100 q=1 pose codes=8,8,8,8 ahead=6,7 angle=9 side=1 262144/2^24 move=gunV.b
+y float 7 bits 0..100 q=1 pose codes=8,8,8,8 ahead=6,7 angle=9 side=0 262144/2^24 move=gunV.a`},
 		{"no beat", fieldsOf[still](t, NoBeat), `
 pos.x float 7 bits 0..100 q=1 pose codes=10,10,10,10 move=vel.x
 pos.y float 7 bits 0..100 q=1 pose codes=10,10,10,10 move=vel.y
@@ -773,8 +773,8 @@ func TestBadSchemas(t *testing.T) {
 		{"pos.x", `"max":1000`, `"max":9223372036854775807`, "range -1000 to 9223372036854775807"},
 		{"pos.x", `"q":0.1`, `"q":0`, "quantum 0"},
 		{"pos.x", `"q":0.1`, `"q":-1`, "quantum -1"},
-		{"pos.x", `"codes":[1,0,0,0]`, `"codes":[1,0,0,16]`, "code 16, want 0 to 15"},
-		{"pos.x", `"codes":[1,0,0,0],`, ``, "a number has codes unless it has one bit"},
+		{"pos.x", `"codes":[8,8,8,8]`, `"codes":[1,0,0,16]`, "code 16, want 0 to 15"},
+		{"pos.x", `"codes":[8,8,8,8],`, ``, "a number has codes unless it has one bit"},
 		{"pos.x", `"lod":[0,2,3,4]`, `"lod":[0,2,3,11]`, "11 of 11 bits rounded away"},
 		{"pos.x", `"tolq":5`, `"tolq":-5`, "tolerance -5"},
 		{"pos.x", `"by":2`, `"by":-1`, "extrapolated along field -1, which is no column"},
