@@ -84,7 +84,11 @@ func (e *env) find(flag, name string) (drumline.Definition, error) {
 		}
 		names = append(names, d.Spec().Name)
 	}
-	return drumline.Definition{}, usagef("--%s %q: there is no such world; there are: %s", flag, name, strings.Join(names, ", "))
+	there := "there are: " + strings.Join(names, ", ")
+	if len(names) == 1 {
+		there = "there is " + names[0]
+	}
+	return drumline.Definition{}, usagef("--%s %q: there is no such world; %s", flag, name, there)
 }
 
 func (e *env) lookupEnv(name string) (string, bool) {

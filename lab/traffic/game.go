@@ -95,6 +95,7 @@ type Person struct {
 	Gait   uint8   `drumline:"range=0:5"`
 	Health uint8   `drumline:"range=0:100"`
 	Outfit uint16
+	Mood   uint8 `drumline:"range=0:7"`
 	Phone  bool
 
 	From, To Corner  `drumline:"-"`

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -113,6 +114,27 @@ func (c *crowd) state(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// What clients see of a thing is as much as in a real game.
+func TestFields(t *testing.T) {
+	var schema struct {
+		Types []struct {
+			Name   string
+			Fields []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal(newCrowd(t, 1, Options{}, 0).feed.Info().Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if len(schema.Types) != 3 {
+		t.Errorf("%d types", len(schema.Types))
+	}
+	for _, typ := range schema.Types {
+		if n := len(typ.Fields); n < 12 || n > 16 {
+			t.Errorf("%d fields of %s", n, typ.Name)
+		}
+	}
 }
 
 func TestDeterministic(t *testing.T) {

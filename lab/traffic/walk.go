@@ -36,7 +36,7 @@ func (g *game) stroll(p *Person) {
 		}
 	case g.rng.IntN(600) == 0:
 		p.Wait = uint16(60 + g.rng.IntN(300))
-		p.Phone = g.rng.IntN(2) == 0
+		p.Phone, p.Mood = g.rng.IntN(2) == 0, uint8(g.rng.IntN(8))
 	}
 	x, z := p.To.at(g.city, p.Off)
 	dx, dz := x-p.X, z-p.Z
