@@ -38,7 +38,7 @@ soak: ## the beat on the real clock for SOAK=5m; fails at a drift of 10 ppm
 fmt: ## format the Go code
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
-docs: ## write the generated pages anew: docs/flags.md, docs/metrics.md
+docs: ## write the generated pages anew: docs/flags.md, docs/metrics.md, types of the worlds' pages
 	go test -count=1 ./app ./ops -run Docs -update
 
 setup: ## install what the tests need

@@ -255,8 +255,8 @@ func TestTuning(t *testing.T) {
 		want   []string
 	}{
 		{feed.Tuning{}, []string{"info"}},
-		{feed.Tuning{Whole: true}, []string{"tune {true false <nil>}", "info"}},
-		{feed.Tuning{NoRings: true}, []string{"tune {false true <nil>}", "info"}},
+		{feed.Tuning{Whole: true}, []string{"tune {true false false <nil>}", "info"}},
+		{feed.Tuning{NoRings: true}, []string{"tune {false false true <nil>}", "info"}},
 	} {
 		tuned := &tunedFeed{}
 		bubble(t, Spec{Hz: 60}, Options{Tuning: c.tuning}, func(w *testWorld) {

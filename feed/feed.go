@@ -113,6 +113,9 @@ type Feed interface {
 type Tuning struct {
 	// Whole has every item that a packet tells written whole: no deltas, nothing left out because it is as expected.
 	Whole bool
+	// Plain has differences told as they are: nothing is extrapolated, rounded by distance or left to a tolerance, and no code is
+	// fitted to its field. It is what a careful hand-made delta format sends.
+	Plain bool
 	// NoRings gives everybody everything at the full rate, however far away it is.
 	NoRings bool
 	// Trace, if set, is told each residual that is written, for choosing codes.

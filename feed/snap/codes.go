@@ -162,3 +162,19 @@ func (b *codeBook) rest() []error {
 	}
 	return errs
 }
+
+// plain is the type without anything that is fitted to it: a field that has changed takes a bit and, for small differences, a byte.
+func (t *typeSchema) plain() typeSchema {
+	p := typeSchema{Name: t.Name, Fields: slices.Clone(t.Fields)}
+	for i := range p.Fields {
+		f := &p.Fields[i]
+		f.Ahead, f.Lod, f.TolQ = nil, nil, 0
+		if f.Codes != nil {
+			f.Codes = &[rings]uint8{}
+			for r := range f.Codes {
+				f.Codes[r] = numCodes - 1
+			}
+		}
+	}
+	return p
+}

@@ -188,7 +188,8 @@ func (f *Feed) setRings(list []Ring) {
 // ringed reports whether the feed looks at where things are.
 func (f *Feed) ringed() bool { return len(f.rings) > 0 && !f.tune.NoRings }
 
-// Tune implements feed.Tunable: Whole sends each entity whole in each packet where it is due, NoRings everything in each.
+// Tune implements feed.Tunable: Whole sends each entity whole in each packet where it is due, Plain each changed field as a flag and a
+// difference in whole bytes, NoRings everything in each packet.
 func (f *Feed) Tune(t feed.Tuning) { f.tune = t }
 
 func (f *Feed) errorf(format string, args ...any) {
@@ -215,6 +216,9 @@ func (f *Feed) seal() {
 	f.sealed = true
 	s := schema{Hz: max(f.opt.Hz, 0), Types: []typeSchema{}, Events: []typeSchema{}}
 	for _, t := range f.tables {
+		if f.tune.Plain {
+			t.layout = newLayout(t.plain())
+		}
 		s.Types = append(s.Types, t.typeSchema)
 		f.stride, f.tride = max(f.stride, t.cols), max(f.tride, t.texts)
 	}
