@@ -341,18 +341,18 @@ func TestMotion(t *testing.T) {
 		{"plain", fieldsOf[plain](t, 60), `
 x uint 10 bits 0..1000 q=1 pose codes=8,8,8,8 ahead=1 279620/2^29 move=v
 v int 8 bits -128..127 q=1 pose codes=10,10,10,10
-far uint 8 bits 0..255 q=1 pose codes=10,9,9,9 lod=0,1,1,1
-a angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,10,8,8 lod=0,3,12,12 tolq=65 tol=0.1
+far uint 8 bits 0..255 q=1 pose codes=9,8,8,8 lod=0,1,1,1
+a angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=11,8,8,8 lod=0,3,12,12 tolq=65 tol=0.1
 id uint 32 bits 0..4294967295 q=1 codes=15,15,15,15`},
 		{"tuned", fieldsOf[tuned](t, 20), `
-level uint 8 bits 0..255 q=1 pose codes=10,10,10,10 tolq=2 tol=2
+level uint 8 bits 0..255 q=1 pose codes=9,9,9,9 tolq=2 tol=2
 p.x float 3 bits 0..7 q=1 pose codes=9,8,8,8 lod=0,2,2,2 tolq=1 tol=1 place
 p.y float 3 bits 0..7 q=1 pose codes=9,8,8,8 lod=0,2,2,2 tolq=1 tol=1 place
 p.z float 3 bits 0..7 q=1 pose codes=9,8,8,8 lod=0,2,2,2 tolq=1 tol=1 place
 p.on bool 1 bits 0..1 q=1
-p.dir angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,11,10,10 lod=0,2,3,3 tolq=651 tol=1
+p.dir angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=11,9,8,8 lod=0,2,3,3 tolq=651 tol=1
 ref.of uint 32 bits 0..4294967295 q=1 codes=15,15,15,15
-ref.n int 8 bits -128..127 q=1 pose codes=10,9,9,9 lod=0,1,1,1 tolq=1 tol=1
+ref.n int 8 bits -128..127 q=1 pose codes=9,8,8,8 lod=0,1,1,1 tolq=1 tol=1
 priv float 5 bits 0..18 q=0.5 owner pose codes=8,8,8,8 ahead=9 419430/2^27 move=pv
 pv float 5 bits -9..9 q=1 owner pose codes=9,9,9,9
 p.name text 2 bits 0..3 q=1 once`},
@@ -365,16 +365,16 @@ hullV.a float 5 bits -9..9 q=1 codes=10,10,10,10 frame=hullYaw
 hullV.b float 5 bits -9..9 q=1 codes=10,10,10,10 frame=hullYaw
 gunV.a float 6 bits -18..18 q=0.5 pose codes=9,9,9,9 frame=gunYaw
 gunV.b float 6 bits -18..18 q=0.5 pose codes=9,9,9,9 frame=gunYaw
-hullYaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,13,13,13
-gunYaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,13,13,13
+hullYaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=11,11,11,11
+gunYaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=11,11,11,11
 x float 7 bits 0..100 q=1 pose codes=8,8,8,8 ahead=6,7 angle=9 side=1 262144/2^24 move=gunV.b
 y float 7 bits 0..100 q=1 pose codes=8,8,8,8 ahead=6,7 angle=9 side=0 262144/2^24 move=gunV.a`},
 		{"no beat", fieldsOf[still](t, NoBeat), `
-pos.x float 7 bits 0..100 q=1 pose codes=10,10,10,10 move=vel.x
-pos.y float 7 bits 0..100 q=1 pose codes=10,10,10,10 move=vel.y
-vel.x float 2 bits -1..1 q=1 pose codes=8,8,8,8 frame=yaw
-vel.y float 2 bits -1..1 q=1 pose codes=8,8,8,8 frame=yaw
-yaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=13,13,13,13
+pos.x float 7 bits 0..100 q=1 pose codes=9,9,9,9 move=vel.x
+pos.y float 7 bits 0..100 q=1 pose codes=9,9,9,9 move=vel.y
+vel.x float 2 bits -1..1 q=1 pose codes=9,9,9,9 frame=yaw
+vel.y float 2 bits -1..1 q=1 pose codes=9,9,9,9 frame=yaw
+yaw angle 12 bits 0..4095 q=0.0015339807878856412 pose codes=11,11,11,11
 n uint 8 bits 0..255 q=1 codes=12,12,12,12`},
 	} {
 		if want := c.want[1:]; c.got != want {
