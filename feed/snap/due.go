@@ -131,7 +131,7 @@ func (s *stream) settled(i int, rc *rec, y *layout, row []int32, t feed.Tick, ri
 		if it == nil {
 			break
 		}
-		if fl.open && !s.same(y, &it.v, fl.row(it, y), row, t, ring, mine, exact) {
+		if !s.same(y, &it.v, fl.row(it, y), row, t, ring, mine, exact) {
 			return false
 		}
 		m = it.prev
@@ -160,7 +160,7 @@ func (s *stream) changed(i int, rc *rec, y *layout, now []int32, mine bool) bool
 		if it == nil {
 			break
 		}
-		if fl.open && differs(fl.row(it, y)) {
+		if differs(fl.row(it, y)) {
 			return true
 		}
 		m = it.prev
@@ -254,9 +254,12 @@ func (s *stream) Dirty(f feed.Frame) bool {
 		return true
 	}
 	s.visible(fr)
+	if s.leaving > 0 {
+		return true
+	}
 	fl := &flight{}
 	for i := range s.recs {
-		if rc := &s.recs[i]; rc.id != 0 && (rc.leaving || s.due(fr, fl, i)) {
+		if rc := &s.recs[i]; rc.id != 0 && s.due(fr, fl, i) {
 			return true
 		}
 	}

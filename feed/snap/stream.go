@@ -74,11 +74,9 @@ type item struct {
 	prev  mention // the slot's mention before
 }
 
-// flight is a packet, kept until another one needs its place.
+// flight is a packet whose fate is not known.
 type flight struct {
 	r      uint64
-	open   bool   // its fate is not known
-	lost   bool   // unordered: it is given up, which says little
 	events uint64 // the last event that the client has once this arrives
 	ownSet bool
 	own    EntityID
@@ -121,14 +119,18 @@ type stream struct {
 	newest  uint64 // newest receipt that has arrived
 	stamp   uint32 // counts looks at a frame
 	held    int
+	present int // slots in use that are not leaving
+	leaving int // the others
+	sighted int // of the present, in the last look
 	updates int // entities in the last packet, to choose how gaps are written
 
-	slotOf []uint16 // by place in the world: slot + 1
-	recs   []rec    // by slot
-	used   []uint64 // bitmap by slot
-	bv     []int32  // base columns, by slot·stride
-	st, bt []string // texts: sent, base, by slot·tride
-	flying [flights]flight
+	slotOf []uint16         // by place in the world: slot + 1
+	recs   []rec            // by slot
+	used   []uint64         // bitmap by slot
+	bv     []int32          // base columns, by slot·stride
+	st, bt []string         // texts: sent, base, by slot·tride
+	flying [flights]*flight // by receipt; nil: none
+	idle   []*flight
 	wrote  *flight // by the Append before Hash; nil: nothing
 	eye    eye
 	enters []enter
@@ -182,14 +184,28 @@ func (s *stream) begin() {
 	clear(s.slotOf)
 	clear(s.st)
 	clear(s.bt)
-	for i := range s.flying {
-		s.flying[i].reset(0)
+	for i, fl := range s.flying {
+		if fl != nil {
+			s.flying[i] = nil
+			s.idle = append(s.idle, fl)
+		}
 	}
+	s.wrote, s.present, s.leaving = nil, 0, 0
 }
 
 func (fl *flight) reset(r uint64) {
 	clear(fl.txts)
 	*fl = flight{r: r, items: fl.items[:0], vals: fl.vals[:0], txts: fl.txts[:0]}
+}
+
+// spare returns a flight to use.
+func (s *stream) spare() *flight {
+	if n := len(s.idle); n > 0 {
+		fl := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		return fl
+	}
+	return new(flight)
 }
 
 // Resume implements feed.Stream. A cursor of 0 is a client that has read no packet of this feed; events that an earlier page of
@@ -237,7 +253,7 @@ func (s *stream) ownID(fr *frame) EntityID {
 // gives slots to what came into sight.
 func (s *stream) visible(fr *frame) {
 	s.stamp++
-	s.enters = s.enters[:0]
+	s.sighted, s.enters = 0, s.enters[:0]
 	s.eye = eye{mask: math.MaxUint32}
 	if int(s.seat) < len(fr.eyes) {
 		s.eye = fr.eyes[s.seat]
@@ -273,11 +289,13 @@ func (s *stream) visible(fr *frame) {
 			}
 		}
 	}
-	for w, word := range s.used {
-		for ; word != 0; word &= word - 1 {
-			i := w*64 + bits.TrailingZeros64(word)
-			if rc := &s.recs[i]; rc.seen != s.stamp && !rc.leaving {
-				s.leave(fr, i, rc)
+	if s.sighted < s.present {
+		for w, word := range s.used {
+			for ; word != 0; word &= word - 1 {
+				i := w*64 + bits.TrailingZeros64(word)
+				if rc := &s.recs[i]; rc.seen != s.stamp && !rc.leaving {
+					s.leave(fr, i, rc)
+				}
 			}
 		}
 	}
@@ -326,6 +344,7 @@ func (s *stream) sight(fr *frame, i int, ring uint8, dist float32) {
 	if k := s.slotOf[i]; k > 0 && s.recs[k-1].id == id {
 		if rc := &s.recs[k-1]; rc.seen != s.stamp { // else it is the own entity, which was first
 			rc.seen, rc.ring = s.stamp, ring
+			s.sighted++
 		}
 		return
 	}
@@ -353,6 +372,7 @@ func (s *stream) open(fr *frame, e enter) {
 		s.bt = append(s.bt, make([]string, n*s.f.tride-len(s.bt))...)
 	}
 	s.used[slot/64] |= 1 << (slot % 64)
+	s.present++
 	s.recs[slot] = rec{born: s.next, id: fr.ids[e.place], typ: fr.typ[e.place], ring: e.ring, seen: s.stamp}
 	s.slotOf[e.place] = uint16(slot + 1)
 }
@@ -363,15 +383,20 @@ func (s *stream) leave(fr *frame, i int, rc *rec) {
 	if s.slotOf[place] == uint16(i+1) {
 		s.slotOf[place] = 0
 	}
+	s.present--
 	if rc.enter == 0 {
 		s.free(i) // the client has never heard of it
 		return
 	}
+	s.leaving++
 	rc.leaving, rc.gone = true, place >= len(fr.ids) || fr.live[place/64]>>(place%64)&1 == 0 || fr.ids[place] != rc.id
 	s.held--
 }
 
 func (s *stream) free(i int) {
+	if s.recs[i].leaving {
+		s.leaving--
+	}
 	s.recs[i] = rec{}
 	s.used[i/64] &^= 1 << (i % 64)
 	clear(s.st[i*s.f.tride:][:s.f.tride])
@@ -380,19 +405,21 @@ func (s *stream) free(i int) {
 
 // at returns the item of a mention, or nil if its flight is gone.
 func (s *stream) at(m mention) (*flight, *item) {
-	if fl := &s.flying[m.r%flights]; m.r != 0 && fl.r == m.r {
+	if fl := s.flying[m.r%flights]; fl != nil && fl.r == m.r {
 		return fl, &fl.items[m.i]
 	}
 	return nil, nil
 }
 
-// settle takes the flight with receipt r; nil if it is void.
+// settle takes the flight with receipt r out; nil if it is void. Its memory is used again, but not before the next Append.
 func (s *stream) settle(r feed.Receipt) *flight {
-	fl := &s.flying[uint64(r)%flights]
-	if fl.r != uint64(r) || !fl.open {
+	at := &s.flying[uint64(r)%flights]
+	fl := *at
+	if fl == nil || fl.r != uint64(r) {
 		return nil
 	}
-	fl.open = false
+	*at = nil
+	s.idle = append(s.idle, fl)
 	return fl
 }
 
@@ -445,7 +472,6 @@ func (s *stream) Lost(r feed.Receipt) {
 		s.begin()
 		return
 	}
-	fl.lost = true
 	if !s.acked && fl.ownSet && s.ownLast == fl.r {
 		s.ownSent, s.ownOK = s.ownBase, true
 	}
@@ -476,7 +502,7 @@ func (s *stream) Lost(r feed.Receipt) {
 func (s *stream) Hash() uint32 {
 	h := wire.NewHash.Add(int32(s.ownSent))
 	fl := s.wrote
-	if s.wrote = nil; fl == nil || !fl.open {
+	if s.wrote = nil; fl == nil {
 		fl = &flight{}
 	}
 	if s.acked {

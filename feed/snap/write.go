@@ -31,12 +31,12 @@ type packet struct {
 func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Written) {
 	fr := f.(*frame)
 	s.prepare(fr)
-	if old := &s.flying[s.next%flights]; old.open {
+	if old := s.flying[s.next%flights]; old != nil {
 		s.Lost(feed.Receipt(old.r))
 	}
 	s.own = s.ownID(fr)
 	s.visible(fr)
-	fl := &s.flying[s.next%flights]
+	fl := s.spare()
 	fl.reset(s.next)
 	p := packet{s: s, fr: fr, fl: fl, lim: limit*8 - 3} // 3: the ends of the lists
 	p.out.Keyframe = !s.up
@@ -57,11 +57,11 @@ func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Writt
 	p.out.Held = s.held
 	s.wrote = nil
 	if !p.any {
-		fl.reset(0)
+		s.idle = append(s.idle, fl)
 		return dst, feed.Written{More: p.out.More, Held: s.held}
 	}
 	p.out.Receipt = feed.Receipt(fl.r)
-	fl.open, s.wrote = true, fl
+	s.flying[fl.r%flights], s.wrote = fl, fl
 	s.next++
 	whole := (p.w.BitLen() + 7) / 8 * 8
 	s.acct[tallyHeader].add(whole - p.body)
@@ -210,6 +210,9 @@ func putText(w *wire.Writer, y *layout, k int, t string) {
 // slot.
 func (p *packet) leaves() {
 	s, w := p.s, &p.w
+	if s.leaving == 0 {
+		return
+	}
 	prev := -1
 	for k, word := range s.used {
 		for ; word != 0; word &= word - 1 {
