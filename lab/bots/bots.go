@@ -236,6 +236,7 @@ type Fleet struct {
 	ctx    context.Context
 
 	settled  chan struct{} // closed when no bot is on its way any more
+	early    bool          // by then the fleet was ending; read it when settled is closed
 	pending  atomic.Int64
 	lastJoin atomic.Int64 // ns since start
 	closing  atomic.Bool
@@ -338,6 +339,7 @@ func (f *Fleet) join() {
 // settle is called once for each bot, when it has joined or has failed to.
 func (f *Fleet) settle() {
 	if f.pending.Add(-1) == 0 {
+		f.early = f.closing.Load()
 		close(f.settled)
 	}
 }
@@ -347,13 +349,22 @@ func (f *Fleet) settle() {
 func (f *Fleet) WaitJoined(ctx context.Context) error {
 	select {
 	case <-f.settled:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-f.stop:
-		return errors.New("bots: the fleet has ended")
+		select {
+		case <-f.settled: // both: which came first counts
+		default:
+			return errEnded
+		}
 	}
+	if f.early {
+		return errEnded
+	}
+	return nil
 }
+
+var errEnded = errors.New("bots: the fleet has ended")
 
 // Pause makes Options.Pause bots stop reading. They go on sending inputs, with the ack of the last packet they read: what a server
 // has to suffer from a client that is alive but never reads.
