@@ -197,7 +197,10 @@ func (d *Decoder) Decode(p feed.Packet, body []byte) error {
 	}
 	d.ops, d.evs, d.vals, d.text, d.ends = d.ops[:0], d.evs[:0], d.vals[:0], d.text[:0], d.ends[:0]
 	last := d.last
-	if reset {
+	switch {
+	case reset && p.Epoch == d.epoch: // what was played before the server knew of it is not played again
+		last = max(last, base)
+	case reset:
 		last = base
 	}
 	err := d.readEvents(&r, p.Tick, &last)

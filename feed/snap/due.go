@@ -152,7 +152,8 @@ func (s *stream) changed(i int, rc *rec, y *layout, now []int32, mine bool) bool
 	if len(y.what) == 0 {
 		return false
 	}
-	if rc.base.r != 0 && (rc.base.owner != mine || differs(s.bv[i*s.f.stride:][:y.cols])) {
+	// What was given up may have arrived.
+	if rc.lost > rc.base.r || rc.base.r != 0 && (rc.base.owner != mine || differs(s.bv[i*s.f.stride:][:y.cols])) {
 		return true
 	}
 	for m := rc.last; m.r > rc.base.r; {
@@ -160,7 +161,7 @@ func (s *stream) changed(i int, rc *rec, y *layout, now []int32, mine bool) bool
 		if it == nil {
 			break
 		}
-		if differs(fl.row(it, y)) {
+		if it.v.owner != mine || differs(fl.row(it, y)) {
 			return true
 		}
 		m = it.prev

@@ -483,7 +483,9 @@ func (s *stream) Lost(r feed.Receipt) {
 			continue
 		}
 		if s.acked {
-			rc.lost = max(rc.lost, fl.r)
+			if !s.alike(i, rc, fl, it) {
+				rc.lost = max(rc.lost, fl.r)
+			}
 			continue
 		}
 		rc.left = rc.left && !it.leave
@@ -496,6 +498,19 @@ func (s *stream) Lost(r feed.Receipt) {
 			rc.textOK = true
 		}
 	}
+}
+
+// alike reports whether it is all one if the client has the item or the baseline, now and later on. Anything older must be settled, for
+// the mentions before the item are not found any more.
+func (s *stream) alike(i int, rc *rec, fl *flight, it *item) bool {
+	if it.leave || rc.base.r == 0 || !it.v.still || !rc.base.still || it.v.ring != rc.base.ring || it.v.owner != rc.base.owner {
+		return false
+	}
+	if _, older := s.at(it.prev); older != nil && it.prev.r > rc.base.r {
+		return false
+	}
+	row := fl.row(it, s.layouts[it.typ])
+	return slices.Equal(row, s.bv[i*s.f.stride:][:len(row)])
 }
 
 // Hash implements feed.Stream.

@@ -30,10 +30,10 @@ type packet struct {
 // Append implements feed.Stream.
 func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Written) {
 	fr := f.(*frame)
-	s.prepare(fr)
 	if old := s.flying[s.next%flights]; old != nil {
-		s.Lost(feed.Receipt(old.r))
+		s.Lost(feed.Receipt(old.r)) // which may begin a life
 	}
+	s.prepare(fr)
 	s.own = s.ownID(fr)
 	s.visible(fr)
 	fl := s.spare()

@@ -663,7 +663,9 @@ export class SnapDecoder {
     this.nOps = this.nEvs = this.nVals = this.nTexts = 0;
     let last: number;
     try {
-      last = this.readEvents(packet.tick, reset ? base : this.last);
+      // Within an epoch, what was played before the server knew of it is not played again.
+      const before = !reset ? this.last : epochs === 0 ? Math.max(this.last, base) : base;
+      last = this.readEvents(packet.tick, before);
       this.readSlots(packet.tick, acked, reset);
       if (!r.end()) throw corrupt("its end is missing, or something follows it");
     } finally {
