@@ -125,6 +125,7 @@ func commands() []command {
 		serveCommand(),
 		loadCommand(),
 		benchCommand(),
+		trainCommand(),
 		typesCommand(),
 		versionCommand(),
 	}

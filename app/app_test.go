@@ -121,7 +121,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve --addr 127.0.0.1:0 --web dots=/does/not/exist", exitUsage, "", "no such folder"},
 		{"serve --addr 127.0.0.1:0 --origins /a/b", exitUsage, "", "--origins /a/b: "},
 		{"serve --arrangement heap", exitUsage, "", "--arrangement"},
-		{"serve --state delta", exitUsage, "", "--state \"delta\": want whole, ordered or acked"},
+		{"serve --state delta", exitUsage, "", "--state \"delta\": want whole, plain, ordered or acked"},
 		{"serve --deflate=9", exitUsage, "", "--deflate 9: want true or false"},
 		{"bench --only nothing", exitUsage, "", "the same, beat SCHED_FIFO"},
 		{"bench --for 0s", exitUsage, "", "--for"},

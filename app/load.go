@@ -103,9 +103,9 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "threads", some: true, into: &c.threads, usage: "Serve the bots on this `NUMBER` of threads. Without it, one for each 2500."},
 		{name: "nice", into: &c.nice, usage: "Run the bots at this `NICE` value, so that they disturb the server beside them less; 0: leave it."},
 		{section: "A bad network"},
-		{name: "loss", into: &c.loss, usage: "Run bots and server in one process over link/mem instead of sockets, and lose this `SHARE` of packets, such as 5%, 0.05 or 1/20, in each direction. 0 loses none, to compare with. A lost state is gone, a welcome is sent again; with --state ordered everything is, and holds up what follows. The same seed loses the same packets."},
+		{name: "loss", into: &c.loss, usage: "Run bots and server in one process over link/mem instead of sockets, and lose this `SHARE` of packets, such as 5%, 0.05 or 1/20, in each direction. 0 loses none, to compare with. A lost state is gone, a welcome is sent again; with --state whole, plain or ordered everything is, and holds up what follows. The same seed loses the same packets."},
 		{name: "delay", into: &c.delay, usage: "The same network: let each packet take this `TIME`, in each direction, at most 2s."},
-		{name: "jitter", into: &c.jitter, usage: "The same network: add up to this `TIME` to each packet by chance, so that packets overtake each other unless --state is ordered; at most 2s."},
+		{name: "jitter", into: &c.jitter, usage: "The same network: add up to this `TIME` to each packet by chance, so that packets overtake each other unless --state is whole, plain or ordered; at most 2s."},
 		{section: "The result"},
 		{name: "json", into: &c.json, usage: "Write the figures to this `FILE`; - for standard output, the table then goes to standard error."},
 		{name: "expect", into: &c.expect, usage: "Besides that all bots join, fail (exit code 1) unless this comma-separated `LIST` of conditions on figures of the JSON holds, such as beat.skipped==0,client.gap_ms.p99<=55."},
@@ -119,7 +119,7 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "encoders", some: true, into: &c.encoders, usage: "Build packets on this `NUMBER` of threads."},
 		{name: "arrangement", into: &c.arrangement, usage: "Spread the server's work in another `WAY`: inline or goroutines."},
 		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run the server's Go code on this `NUMBER` of threads at once."},
-		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole, ordered or acked. Without it, as suits the link."},
+		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole, plain, ordered or acked. Without it, as suits the link."},
 		{name: "no-rings", into: &c.noRings, usage: "Send everything to everybody at the full rate."},
 		{name: "deflate", into: &c.deflate, usage: "Have the server compress messages, and the bots offer to take them so. With --url the bots offer it, and the server does as it likes. Bytes decoded are those after unpacking, bytes on the wire those on the socket."},
 		{section: "A server elsewhere"},
@@ -380,7 +380,7 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 	}
 	transport := "ws"
 	if t.srv != nil {
-		o.URL, o.Server, o.Path, o.Unordered = "", t.srv, c.path(), c.state != "ordered"
+		o.URL, o.Server, o.Path, o.Unordered = "", t.srv, c.path(), c.unordered()
 		transport = "mem"
 	}
 	m, err := r.measure(ctx, o)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/drumline-engine/drumline"
-	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/lab/report"
 	"github.com/drumline-engine/drumline/link/mem"
 )
@@ -58,6 +57,10 @@ func (c *loadConfig) settings() report.Settings {
 		DelayMs: report.Number(ms(c.delay)), JitterMs: report.Number(ms(c.jitter))}
 }
 
+// unordered reports whether states may be lost and overtaken in this process. What is told against the packet before needs a link
+// that keeps the order, and whole states get one, too, so that a comparison with the others is about states alone.
+func (c *loadConfig) unordered() bool { return c.state == "" || c.state == "acked" }
+
 func (c *loadConfig) path() mem.Path {
 	return mem.Path{Loss: c.loss.share, Delay: c.delay, Jitter: c.jitter}
 }
@@ -75,17 +78,7 @@ func (c *loadConfig) newServer(e *env) (*drumline.Server, error) {
 	}
 	s.setProcs(e)
 	setGC(e)
-	srv, err := drumline.New(drumline.Options{Worlds: worlds, LiftCaps: s.liftCaps, Lab: s.lab, BeatThreads: s.beatThreads, Encoders: s.encoders,
-		Priority: s.priority, Arrangement: s.arrangement, Acked: s.state == "acked", Tuning: feed.Tuning{Whole: s.state == "whole", NoRings: s.noRings},
-		Logger: s.logger(e.stderr)})
-	if err != nil {
-		return nil, err
-	}
-	if err := srv.Try(); err != nil {
-		srv.Close()
-		return nil, err
-	}
-	return srv, nil
+	return newServer(s.options(worlds, s.logger(e.stderr)))
 }
 
 // lossShare is a share of packets as a flag's value.

@@ -51,16 +51,40 @@ func TestLoadTogetherOrdered(t *testing.T) {
 	}
 }
 
-// What changes states or the network can be compared, in one run.
+// Only what is told against what has arrived, or not told to be, goes over a link that loses.
+func TestLoadTogetherKeepsOrder(t *testing.T) {
+	for state, want := range map[string]bool{"": true, "acked": true, "ordered": false, "whole": false, "plain": false} {
+		if c := (&loadConfig{state: state}); c.unordered() != want {
+			t.Errorf("--state %q: unordered %v", state, c.unordered())
+		}
+	}
+	for _, state := range []string{"whole", "plain"} {
+		out, errs, err := runTogether(t, "--quiet", "--loss=10%", "--jitter=30ms", "--state="+state, "--verify",
+			"--expect=bots.joined==3,client.mismatches==0,client.overtaken==0,client.no_base==0,client.decode_errors==0,client.verified>0")
+		if err != nil && !strings.Contains(err.Error(), "void") {
+			t.Errorf("%v\n%s%s", err, out, errs)
+		}
+	}
+}
+
+// What changes states or the network can be compared, in one run of each, and the bytes are in the table.
 func TestLoadCompareStates(t *testing.T) {
 	stillProcs(t)
 	for _, args := range [][]string{
+		{"--state=whole", "--compare=state=ordered", "--expect=a.bots.joined==2,b.bots.joined==2,b.client.mismatches==0,ratio.snapshot.bytes_per_client_s<1,ratio.snapshot.wire_bytes_per_client_s<1"},
+		{"--compare=state=plain", "--expect=a.bots.joined==2,b.bots.joined==2,b.client.decode_errors==0,b.client.mismatches==0,b.client.verified>0"},
 		{"--compare=state=whole,no-rings,deflate", "--expect=a.bots.deflated==0,b.bots.deflated==2,a.bots.joined==2,b.bots.joined==2,b.client.decode_errors==0,b.client.mismatches==0"},
 		{"--loss=0", "--compare=loss=20%", "--expect=a.settings.loss_pct==0,b.settings.loss_pct==20,a.bots.joined==2,b.bots.joined==2,b.client.mismatches==0"},
 	} {
 		out, errs, err := runLoad(t, t.Context(), append([]string{"--quiet", "--bots=2", "--rooms=1", "--rounds=1", "--verify"}, args...)...)
 		if err != nil && !strings.Contains(err.Error(), "void") {
 			t.Errorf("%v: %v\n%s%s", args, err, out, errs)
+		}
+		for _, row := range []string{"snapshot.bytes_per_client_s", "snapshot.wire_bytes_per_client_s"} {
+			_, after, _ := strings.Cut(out, "\n"+row+" ")
+			if line, _, _ := strings.Cut(after, "\n"); len(strings.Fields(line)) != 4 { // A, B, B - A, B / A
+				t.Errorf("%v: %s %q in\n%s", args, row, line, out)
+			}
 		}
 	}
 }
@@ -71,7 +95,7 @@ func TestLoadLinkUsage(t *testing.T) {
 		{"--loss much", "1/20"},
 		{"--delay 3s", "0 to 2s"},
 		{"--jitter -1ms", "0 to 2s"},
-		{"--state half", "want whole, ordered or acked"},
+		{"--state half", "want whole, plain, ordered or acked"},
 		{"--loss 1% --deflate", "--deflate is about sockets"},
 		{"--delay 1ms --url http://127.0.0.1:1", "--url is about sockets"},
 		{"--loss 0 --rcvbuf 4096", "--rcvbuf is about sockets"},
@@ -80,7 +104,7 @@ func TestLoadLinkUsage(t *testing.T) {
 		{"--compare loss=5%", "give --loss 0"},
 		{"--delay 5ms --compare delay=0s", "give --loss 0"},
 		{"--loss 0 --compare deflate", "about sockets"},
-		{"--compare state=half", "want whole, ordered or acked"},
+		{"--compare state=half", "want whole, plain, ordered or acked"},
 		{"--compare loss=2", "want a share"},
 		{"--loss 0 --expect server.rss_mib<1", "there is no such figure"},
 	} {

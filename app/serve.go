@@ -76,7 +76,7 @@ func (c *serveConfig) flags() []flagSpec {
 		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run Go code on this `NUMBER` of threads at once. Without it, GOMAXPROCS of the environment, or else the cores plus two: beat threads sleep in the kernel and must not hold up the others."},
 		{name: "seed", into: &c.seed, usage: "Derive every room's randomness from this `NUMBER`, for reproducible runs. Without it, from the system."},
 		{section: "What a state is made of, for measuring"},
-		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole (every item in each packet as if the client had none), ordered (against what was sent last, as suits a link that keeps the order) or acked (against what the client has acked, as on a link that loses packets). Without it, as suits the link; the others cost bytes and are there to show how many."},
+		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole (every item in each packet as if the client had none), plain (what differs from what was sent last, each difference in whole bytes and nothing foreseen, as a careful hand-made format does), ordered (against what was sent last, as suits a link that keeps the order) or acked (against what the client has acked, as on a link that loses packets). Without it, as suits the link; the others cost bytes and are there to show how many."},
 		{name: "no-rings", into: &c.noRings, usage: "Send everything to everybody at the full rate, however far away it is."},
 		{section: "Operation"},
 		{name: "ops-token", into: &c.opsToken, secret: true, usage: "Answer /metrics and /debug to whoever sends this `TOKEN` (at least 16 characters) as a bearer token. Without it, only to programs on this machine. There is no such flag, since a command line can be read by every user."},
@@ -159,8 +159,8 @@ func checkThreads(priority, arrangement string) error {
 
 // checkState finds a --state that does not exist.
 func checkState(state string) error {
-	if !slices.Contains([]string{"", "whole", "ordered", "acked"}, state) {
-		return usagef("--state %q: want whole, ordered or acked", state)
+	if !slices.Contains([]string{"", "whole", "plain", "ordered", "acked"}, state) {
+		return usagef("--state %q: want whole, plain, ordered or acked", state)
 	}
 	return nil
 }
@@ -240,6 +240,28 @@ func (c *serveConfig) definitions(e *env) ([]drumline.Definition, error) {
 	return out, nil
 }
 
+// options are the engine's, as the flags say: for every server of this program, whether it has sockets or not.
+func (c *serveConfig) options(worlds []drumline.Definition, log *slog.Logger) drumline.Options {
+	return drumline.Options{Worlds: worlds, MaxPlayers: c.maxPlayers, LiftCaps: c.liftCaps, Lab: c.lab,
+		BeatThreads: c.beatThreads, Encoders: c.encoders, Priority: c.priority, Arrangement: c.arrangement, Seed: c.seed,
+		Acked:  c.state == "acked",
+		Tuning: feed.Tuning{Whole: c.state == "whole", Plain: c.state == "plain", NoRings: c.noRings},
+		Logger: log}
+}
+
+// newServer makes an engine whose worlds have shown that they can open.
+func newServer(o drumline.Options) (*drumline.Server, error) {
+	srv, err := drumline.New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := srv.Try(); err != nil {
+		srv.Close()
+		return nil, err
+	}
+	return srv, nil
+}
+
 // How an HTTP connection may dawdle. WebSockets have limits of their own (package link/ws).
 const (
 	readHeaderTimeout = 5 * time.Second
@@ -263,16 +285,11 @@ func (c *serveConfig) serve(ctx context.Context, e *env) error {
 		return listenError(c.addr, err)
 	}
 	defer ln.Close()
-	srv, err := drumline.New(drumline.Options{Worlds: worlds, MaxPlayers: c.maxPlayers, LiftCaps: c.liftCaps, Lab: c.lab,
-		BeatThreads: c.beatThreads, Encoders: c.encoders, Priority: c.priority, Arrangement: c.arrangement, Seed: c.seed,
-		Acked: c.state == "acked", Tuning: feed.Tuning{Whole: c.state == "whole", NoRings: c.noRings}, Logger: log})
+	srv, err := newServer(c.options(worlds, log))
 	if err != nil {
 		return err
 	}
 	defer srv.Close()
-	if err := srv.Try(); err != nil {
-		return err
-	}
 	guard := newConnGuard(maxWaitingConns)
 	handler, err := c.routes(srv, worlds[:len(e.worlds)], guard, log)
 	if err != nil {
@@ -325,7 +342,7 @@ func (c *serveConfig) greet(w io.Writer, bound net.Addr, worlds []drumline.Defin
 		is   bool
 		text string
 	}{{c.liftCaps, "no limit on players, rooms and joins (--lift-caps)"}, {c.lab, "load tests are answered (--lab)"},
-		{c.state == "whole" || c.state == "acked", "states are told in another way, for measuring (--state " + c.state + ")"},
+		{c.state != "" && c.state != "ordered", "states are told in another way, for measuring (--state " + c.state + ")"},
 		{c.noRings, "everybody gets everything at the full rate (--no-rings)"}} {
 		if on.is {
 			fmt.Fprintf(w, "note: %s; not for a public server\n", on.text)

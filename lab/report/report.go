@@ -120,7 +120,7 @@ type Machine struct {
 
 // Settings are how states were told, and over what network. Loss, delay and jitter are of link/mem, each in both directions.
 type Settings struct {
-	// State is whole, ordered or acked; empty: as the server likes.
+	// State is whole, plain, ordered or acked; empty: as the server likes.
 	State string `json:"state,omitempty"`
 	// NoRings: everybody got everything at the full rate.
 	NoRings bool `json:"no_rings,omitempty"`
