@@ -181,11 +181,12 @@ func (l *eventLog) push(y *layout, typ uint8, seat int32, seats int) (*event, []
 	if n := len(l.chunks); n > 0 {
 		c = l.chunks[n-1]
 	}
-	if c == nil || c.n == chunkEvents || c.nv+y.cols > chunkVals || c.nt+y.texts > chunkTexts {
+	words := (seats + 63) / 64
+	if c == nil || c.n == chunkEvents || c.nv+y.cols > chunkVals || c.nt+y.texts > chunkTexts || words > c.words {
 		c = l.pool.get()
 		c.first, c.n, c.nv, c.nt = l.next, 0, 0, 0
 		c.refs.Store(1)
-		c.words = (seats + 63) / 64
+		c.words = words
 		c.near = sized(c.near, c.words*chunkEvents)
 		l.chunks = append(l.chunks, c)
 	}

@@ -15,7 +15,7 @@ func traffic(t testing.TB, n int) (schema []byte, packets [][]byte) {
 	for range 8 {
 		g.spawn()
 	}
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	for range n {
 		g.step(1)
 		fr := g.f.capture(g.tick)

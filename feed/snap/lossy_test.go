@@ -3,13 +3,17 @@ package snap
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/wire"
 )
 
-var seeds = flag.Int("seeds", 50, "worlds to play over lossy links, 6 s each")
+var (
+	seeds   = flag.Int("seeds", 50, "worlds of each kind to play over lossy links")
+	packets = flag.Int("packets", 60, "how long to play each, in packets of 1/20 s")
+)
 
 // lossy is a client behind a link that loses, doubles, delays and reorders packets and acks, with the ack handling of an engine.
 type lossy struct {
@@ -32,10 +36,17 @@ type lossy struct {
 	read    int
 	refused int
 
-	check  bool        // compare the client with the frame of each packet that left nothing out
+	vague int // baselines that the client was not sure of
+
+	// compare the client with the frame of each packet that left nothing out.
+	compare func(p *parcel) error
+	// watch is what the seat sees of a frame; nil: everything.
+	watch  func(st *stream, fr *frame) map[EntityID]uint8
 	mutant string      // what is done wrong on purpose
 	failed func(error) // instead of the test's end
 }
+
+func (c *client) stream() *stream { return c.st.(*stream) }
 
 // network is how bad the link is: shares of 100, and ticks.
 type network struct {
@@ -50,6 +61,19 @@ type parcel struct {
 	body []byte
 	fr   *frame
 	more bool
+	life uint32
+	// bases are what the server counts on, by slot.
+	bases []counted
+	// rings are what the seat sees in a city.
+	rings map[EntityID]uint8
+}
+
+// counted is a baseline as the server has it.
+type counted struct {
+	slot int
+	id   EntityID
+	tick feed.Tick
+	sum  wire.Hash
 }
 
 type receipt struct {
@@ -63,8 +87,9 @@ type ack struct {
 	history uint32
 }
 
-func joinLossy(t testing.TB, g *rig, seat int, net network) *lossy {
-	c := &lossy{client: join(t, g, seat, feed.Unordered), net: net, check: true, given: map[uint16]bool{}}
+func joinLossy(t testing.TB, f *Feed, seat int, net network) *lossy {
+	c := &lossy{client: join(t, f, seat, feed.Unordered), net: net, given: map[uint16]bool{}}
+	c.compare = func(p *parcel) error { return c.equal(p.fr) }
 	c.start(65500) // soon wraps
 	return c
 }
@@ -72,14 +97,14 @@ func joinLossy(t testing.TB, g *rig, seat int, net network) *lossy {
 // start sets the number before the first packet's.
 func (c *lossy) start(seq uint16) { c.seq, c.acked.newest = seq, seq }
 
-func (c *lossy) gone(g *rig, now, loss int) bool {
-	return g.rnd.IntN(100) < loss || c.net.burst > 0 && now/c.net.burst%5 == 4
+func (c *lossy) gone(rnd *rand.Rand, now, loss int) bool {
+	return rnd.IntN(100) < loss || c.net.burst > 0 && now/c.net.burst%5 == 4
 }
 
 // run is one send tick.
-func (c *lossy) run(t testing.TB, g *rig, now int, fr *frame, limit int) {
+func (c *lossy) run(t testing.TB, rnd *rand.Rand, now int, fr *frame, limit int) {
 	t.Helper()
-	c.takeAcks(g, now)
+	c.takeAcks(rnd, now)
 	if len(c.open) > 0 && c.seq+1-c.open[0].seq >= flights {
 		c.giveUp()
 	}
@@ -107,14 +132,18 @@ func (c *lossy) run(t testing.TB, g *rig, now int, fr *frame, limit int) {
 			}
 		}
 	}
+	bases, rings := c.counted(), map[EntityID]uint8(nil)
+	if c.watch != nil {
+		rings = c.watch(c.stream(), fr)
+	}
 	c.seq++
 	if w.Receipt != 0 {
 		c.open = append(c.open, receipt{c.seq, w.Receipt})
 	}
-	for k := 0; k == 0 || g.rnd.IntN(100) < c.net.double; k++ {
-		if !c.gone(g, now, c.net.loss) {
+	for k := 0; k == 0 || rnd.IntN(100) < c.net.double; k++ {
+		if !c.gone(rnd, now, c.net.loss) {
 			fr.Retain()
-			c.toClient = append(c.toClient, parcel{now + c.late(g), p, b, fr, w.More})
+			c.toClient = append(c.toClient, parcel{now + c.late(rnd), p, b, fr, w.More, c.stream().life, bases, rings})
 		}
 	}
 	keep := c.toClient[:0]
@@ -123,18 +152,18 @@ func (c *lossy) run(t testing.TB, g *rig, now int, fr *frame, limit int) {
 			keep = append(keep, p)
 			continue
 		}
-		c.receive(t, p)
+		c.receive(t, &p)
 		p.fr.Release()
 	}
 	c.toClient = keep
-	if c.any && !c.gone(g, now, c.net.up) {
-		c.toServer = append(c.toServer, ack{now + c.late(g), c.newest, c.history})
+	if c.any && !c.gone(rnd, now, c.net.up) {
+		c.toServer = append(c.toServer, ack{now + c.late(rnd), c.newest, c.history})
 	}
 }
 
-func (c *lossy) late(g *rig) int { return c.net.delay + g.rnd.IntN(c.net.jitter+1) }
+func (c *lossy) late(rnd *rand.Rand) int { return c.net.delay + rnd.IntN(c.net.jitter+1) }
 
-func (c *lossy) takeAcks(g *rig, now int) {
+func (c *lossy) takeAcks(rnd *rand.Rand, now int) {
 	keep := c.toServer[:0]
 	for _, a := range c.toServer {
 		switch {
@@ -162,7 +191,7 @@ func (c *lossy) takeAcks(g *rig, now int) {
 		c.open = open
 	}
 	c.toServer = keep
-	if len(c.open) > 0 && g.rnd.IntN(200) == 0 {
+	if len(c.open) > 0 && rnd.IntN(200) == 0 {
 		c.giveUp() // an engine whose ring is full
 	}
 }
@@ -174,7 +203,7 @@ func (c *lossy) giveUp() {
 	c.open = c.open[1:]
 }
 
-func (c *lossy) receive(t testing.TB, p parcel) {
+func (c *lossy) receive(t testing.TB, p *parcel) {
 	t.Helper()
 	note := func() {
 		shift := wire.SeqDiff(p.p.Seq, c.newest)
@@ -198,6 +227,14 @@ func (c *lossy) receive(t testing.TB, p parcel) {
 	if c.read%8 == 0 { // it is slow
 		before = snapshotOf(c.d)
 	}
+	fail := func(err error) {
+		if err != nil && c.failed == nil {
+			t.Fatalf("packet %d: %v", p.p.Seq, err)
+		} else if err != nil {
+			c.failed(err)
+		}
+	}
+	fail(c.sameBaselines(p))
 	err := c.d.Decode(p.p, p.body)
 	if c.mutant != "" && err != nil {
 		if err != ErrOvertaken {
@@ -224,16 +261,102 @@ func (c *lossy) receive(t testing.TB, p parcel) {
 		note()
 	}
 	c.read++
+	if len(p.body) > 0 {
+		fail(c.toldExactly(p.fr))
+	}
 	// Whichever packets arrived before: one that left nothing out makes the client equal to its frame.
-	if c.check && !p.more {
-		if err := c.equal(p.fr); err != nil {
-			err = fmt.Errorf("packet %d: %w", p.p.Seq, err)
-			if c.failed == nil {
-				t.Fatal(err)
-			}
-			c.failed(err)
+	if !p.more {
+		fail(c.compare(p))
+	}
+}
+
+// counted is what the server counts on at an Append.
+func (c *lossy) counted() (all []counted) {
+	s := c.stream()
+	for i := range s.recs {
+		if rc := &s.recs[i]; rc.id != 0 && !rc.leaving && rc.base.r != 0 {
+			all = append(all, counted{i, rc.id, rc.base.tick, sum(s.bv[i*s.f.stride:][:s.layouts[rc.typ].cols])})
 		}
 	}
+	return all
+}
+
+func sum(row []int32) wire.Hash {
+	h := wire.NewHash
+	for _, v := range row {
+		h = h.Add(v)
+	}
+	return h
+}
+
+// sameBaselines checks, before a packet is read, that both ends would tell each entity against the same version.
+func (c *lossy) sameBaselines(p *parcel) error {
+	d := c.d
+	if d.fresh || p.life != d.life || p.p.Epoch != d.epoch || !wire.SeqNewer(p.p.Seq, d.seq) {
+		return nil
+	}
+	for _, b := range p.bases {
+		h := d.at(b.slot)
+		if h == nil || h.id != b.id {
+			return fmt.Errorf("the server counts on %x in slot %d, which the client does not hold", b.id, b.slot)
+		}
+		switch v := d.baseline(h, &p.p, true); {
+		case v == nil:
+			c.vague++
+			if p.p.Seq == d.seq+1 && !anyVague(h) {
+				return fmt.Errorf("entity %x has no baseline, and nothing was missed; the server counts on that of tick %d", b.id, b.tick)
+			}
+		case v.tick != b.tick || sum(v.cols) != b.sum:
+			return fmt.Errorf("entity %x: the client's baseline is of tick %d, the server's of tick %d", b.id, v.tick, b.tick)
+		}
+	}
+	return nil
+}
+
+func anyVague(h *held) bool {
+	for v := h.top; v != nil; v = v.prev {
+		if v.vague {
+			return true
+		}
+	}
+	return false
+}
+
+// toldExactly checks that what the last packet told is what its frame says, rounded for its ring.
+func (c *lossy) toldExactly(fr *frame) error {
+	for _, slot := range c.d.told {
+		h := c.d.at(slot)
+		i := h.id.slot()
+		y := fr.feed.tables[fr.typ[i]].layout
+		mine := c.seat < len(fr.own) && fr.own[c.seat] == h.id
+		for k, v := range fr.vals[fr.off[i]:][:y.cols] {
+			if k >= y.pub && !mine {
+				v = 0
+			}
+			if want := rounded(v, &y.col[k], h.top.ring); h.top.cols[k] != want {
+				return fmt.Errorf("entity %x, %s: told %d, want %d", h.id, y.Fields[k].Name, h.top.cols[k], want)
+			}
+		}
+	}
+	return nil
+}
+
+// rounded is what docs/protocol.md says of rounding.
+func rounded(v int32, c *column, ring uint8) int32 {
+	s := c.lod[ring]
+	if s == 0 {
+		return v
+	}
+	x := (int64(v) + 1<<(s-1)) >> s << s
+	switch {
+	case c.angle:
+		x = (x + 4096) % 4096
+	case x > int64(c.max):
+		x -= 1 << s
+	case x < int64(c.min):
+		x += 1 << s
+	}
+	return int32(x)
 }
 
 // equal compares what the client holds at the frame's tick with what it should see of it.
@@ -272,7 +395,7 @@ func TestUnorderedEqualsServerAtEveryPacket(t *testing.T) {
 		net := networks[seed%len(networks)]
 		t.Run(fmt.Sprintf("seed=%d/limit=%d/%+v", seed, limit, net), func(t *testing.T) {
 			t.Parallel()
-			unordered(t, net, limit, uint64(seed), 120)
+			unordered(t, net, limit, uint64(seed), *packets)
 		})
 	}
 }
@@ -288,11 +411,11 @@ func unordered(t *testing.T, net network, limit int, seed uint64, steps int) {
 	for range steps {
 		g.step(2)
 		if len(clients) < 2 && (now == 3 || now == 30) {
-			clients = append(clients, joinLossy(t, g, len(clients), net))
+			clients = append(clients, joinLossy(t, g.f, len(clients), net))
 		}
 		fr := g.f.capture(g.tick)
 		for _, c := range clients {
-			c.run(t, g, now, fr, limit)
+			c.run(t, g.rnd, now, fr, limit)
 		}
 		fr.Release()
 		now++
@@ -316,7 +439,7 @@ func unordered(t *testing.T, net network, limit int, seed uint64, steps int) {
 		fr := g.f.capture(g.tick)
 		dirty = false
 		for _, c := range clients {
-			c.run(t, g, now, fr, limit)
+			c.run(t, g.rnd, now, fr, limit)
 			dirty = dirty || c.st.Dirty(fr) || c.d.Held() != fr.n
 		}
 		fr.Release()
@@ -355,12 +478,12 @@ func TestMutants(t *testing.T) {
 				for range 15 {
 					g.spawn()
 				}
-				c := joinLossy(t, g, 0, network{loss: 20, up: 20, delay: 1, jitter: 3})
+				c := joinLossy(t, g.f, 0, network{loss: 20, up: 20, delay: 1, jitter: 3})
 				c.mutant, c.failed = mutant, func(err error) { found = err }
 				for now := 0; now < 150 && found == nil; now++ {
 					g.step(1)
 					fr := g.f.capture(g.tick)
-					c.run(t, g, now, fr, 1<<16)
+					c.run(t, g.rnd, now, fr, 1<<16)
 					fr.Release()
 				}
 			}
@@ -375,7 +498,7 @@ func TestThereAndBackInFlight(t *testing.T) {
 	for _, arrives := range []bool{true, false} {
 		g := newRig(t, 1)
 		id := g.players.Spawn(player{HP: 1})
-		c := join(t, g, 0, feed.Unordered)
+		c := join(t, g.f, 0, feed.Unordered)
 		c.send(t, g.f.capture(1), 1000)
 		g.players.Get(id).HP = 2
 		b, w := c.st.Append(nil, g.f.capture(2), 1000)

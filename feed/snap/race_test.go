@@ -18,7 +18,7 @@ func TestRoomAndEncodersShareNothingUnguarded(t *testing.T) {
 	var wg sync.WaitGroup
 	var in [seats]chan feed.Frame
 	for i := range seats {
-		c := join(t, g, i, feed.Ordered)
+		c := join(t, g.f, i, feed.Ordered)
 		in[i] = make(chan feed.Frame, 3) // encoders lag behind the room by up to so many frames
 		wg.Go(func() {
 			defer c.st.Close()

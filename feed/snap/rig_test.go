@@ -227,13 +227,13 @@ type client struct {
 	last  uint64
 }
 
-func join(t testing.TB, g *rig, seat int, dl feed.Delivery) *client {
+func join(t testing.TB, f *Feed, seat int, dl feed.Delivery) *client {
 	t.Helper()
-	d, err := NewDecoder(g.f.Info().Schema)
+	d, err := NewDecoder(f.Info().Schema)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &client{seat: seat, st: g.f.Join(feed.SeatID(seat), dl), d: d}
+	c := &client{seat: seat, st: f.Join(feed.SeatID(seat), dl), d: d}
 	c.listen(t)
 	return c
 }

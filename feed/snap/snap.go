@@ -417,6 +417,7 @@ func (f *Feed) Capture(t feed.Tick) feed.Frame { return f.capture(t) }
 func (f *Feed) Join(seat feed.SeatID, d feed.Delivery) feed.Stream {
 	f.seal()
 	f.joins++
+	f.eye(seat) // events count the seats that may see them
 	return newStream(f, seat, d)
 }
 

@@ -27,13 +27,13 @@ func ordered(t *testing.T, seed uint64, steps int) {
 		g.step(len(clients))
 		switch r := g.rnd.IntN(40); {
 		case r == 0 && len(clients) < 6:
-			clients = append(clients, join(t, g, len(clients), feed.Ordered))
+			clients = append(clients, join(t, g.f, len(clients), feed.Ordered))
 		case r == 1 && len(clients) > 0: // another player on the same seat
 			i := g.rnd.IntN(len(clients))
 			clients[i].inOrder(t, g2(g, clients[i]))
 			clients[i].st.Close()
 			g.f.Leave(feed.SeatID(i))
-			clients[i] = join(t, g, i, feed.Ordered)
+			clients[i] = join(t, g.f, i, feed.Ordered)
 		case r == 2 && len(clients) > 0: // a link that broke
 			c := clients[g.rnd.IntN(len(clients))]
 			c.st.Resume(c.d.Cursor(), feed.Ordered)
@@ -78,7 +78,7 @@ func TestSmallLimitStarvesNobody(t *testing.T) {
 	for range 40 {
 		g.spawn()
 	}
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	own := g.players.Spawn(player{Name: "me", Note: strings.Repeat("x", 90)})
 	g.f.Own(0, own)
 	fr := g.f.capture(1)
@@ -166,7 +166,7 @@ func TestEventsAllInOrder(t *testing.T) {
 	// A fast pointer's path: state shows the last point, events show them all.
 	for _, dl := range []feed.Delivery{feed.Ordered, feed.Unordered} {
 		g := newRig(t, 1)
-		c := join(t, g, 0, dl)
+		c := join(t, g.f, 0, dl)
 		for range 1000 {
 			g.emitted = append(g.emitted, uint32(len(g.emitted)+1))
 			g.bangs.Emit(bang{g.emitted[len(g.emitted)-1]})
@@ -188,7 +188,7 @@ func TestEventsAllInOrder(t *testing.T) {
 
 func TestEventsBeyondTheLogAreMissedAndCounted(t *testing.T) {
 	g := newRig(t, 1)
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	for i := range uint32(3000) {
 		g.bangs.Emit(bang{i})
 	}
@@ -204,7 +204,7 @@ func TestEventsBeyondTheLogAreMissedAndCounted(t *testing.T) {
 
 func TestEventTicks(t *testing.T) {
 	g := newRig(t, 1)
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	var ticks []feed.Tick
 	c.d.OnEvent = func(e Event) { ticks = append(ticks, e.Tick) }
 	g.bangs.Emit(bang{}) // no step has been named: the tick of the capture
@@ -232,7 +232,7 @@ func TestEventsOfAJoiner(t *testing.T) {
 	g.bangs.EmitTo(3, bang{1<<31 | 3}) // for the seat's last tenant
 	g.f.Leave(3)
 	g.bangs.EmitTo(3, bang{1<<31 | 3}) // a greeting from World.Join
-	c := join(t, g, 3, feed.Ordered)
+	c := join(t, g.f, 3, feed.Ordered)
 	g.bangs.Emit(bang{3})
 	c.send(t, g.f.capture(2), 1000)
 	if !slices.Equal(c.bangs, []uint32{3}) || c.mine != 1 {
@@ -242,7 +242,7 @@ func TestEventsOfAJoiner(t *testing.T) {
 
 func TestResumeContinuesEvents(t *testing.T) {
 	g := newRig(t, 1)
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	g.bangs.Emit(bang{1})
 	c.send(t, g.f.capture(1), 1000)
 	g.bangs.Emit(bang{2})
@@ -343,7 +343,7 @@ func TestMended(t *testing.T) {
 	g := newRig(t, 1)
 	id := g.players.Spawn(player{Pos: vec{-5, math.NaN()}, Vel: vec{math.Inf(1), 1e9}, Dir: float32(math.Inf(-1)), Team: 99,
 		Name: "Zoë Zoë Zoë Zoë", Note: "a\xffb"})
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	g.f.Own(0, id)
 	c.send(t, g.f.capture(1), 1000)
 	e, ok := c.d.Own()
@@ -364,7 +364,7 @@ func TestMended(t *testing.T) {
 
 func TestAccountIsComplete(t *testing.T) {
 	g := newRig(t, 5)
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	for range 20 {
 		g.spawn()
 	}

@@ -155,7 +155,7 @@ func TestRestoreUnderClients(t *testing.T) {
 	for range 12 {
 		g.spawn()
 	}
-	c := join(t, g, 0, feed.Ordered)
+	c := join(t, g.f, 0, feed.Ordered)
 	var state []byte
 	emitted := 0
 	for n := range 60 {
