@@ -385,14 +385,15 @@ func right(d *Decoder, fr *frame, seat int, rings map[EntityID]uint8, all bool) 
 		y.extrapolate(now, h.top.cols, &h.top.version, fr.tick)
 		for k, v := range fr.vals[fr.off[i]:][:y.cols] {
 			c := &y.col[k]
-			if c.owner && !mine {
-				v = 0
-			}
 			pose := y.Fields[k].Pose || y.what == nil
 			if pose && !due {
 				continue
 			}
-			off := int64(now[k]) - int64(rounded(v, c, h.top.ring))
+			want := rounded(v, c, h.top.ring)
+			if c.owner && !mine {
+				want = 0
+			}
+			off := int64(now[k]) - int64(want)
 			if c.angle {
 				off = (off+4096+2048)%4096 - 2048
 			}

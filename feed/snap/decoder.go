@@ -443,7 +443,7 @@ func (d *Decoder) readEntity(r *wire.Reader, o *op, p *feed.Packet, acked, reset
 // get reads a column of which x is expected.
 func (c *column) get(r *wire.Reader, x int32, ring uint8) int32 {
 	if c.flag {
-		if r.Bool() {
+		if x = c.flagged(x); r.Bool() {
 			return c.min + c.max - x // the other of the two
 		}
 		return x

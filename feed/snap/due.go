@@ -52,7 +52,7 @@ func (y *layout) extrapolate(dst, row []int32, v *version, t feed.Tick) {
 	}
 	n := v.after(t)
 	for _, i := range y.pose {
-		if y.col[i].ahead != nil {
+		if c := &y.col[i]; c.ahead != nil && (v.owner || !c.owner) {
 			dst[i] = y.expect(int(i), row, dst, n, v.ring)
 		}
 	}
@@ -73,13 +73,13 @@ func (s *stream) look(fr *frame, fl *flight, y *layout, place int, ring uint8, m
 	fl.vals = more(fl.vals, y.cols)
 	row := fl.vals[k:][:y.cols]
 	copy(row, fr.vals[fr.off[place]:][:y.cols])
-	if !mine {
-		clear(row[y.pub:])
-	}
 	if ring > 0 && y.coarse {
 		for _, i := range y.pose {
 			row[i] = y.col[i].round(row[i], ring)
 		}
+	}
+	if !mine {
+		clear(row[y.pub:]) // last, for 0 may be out of a column's range
 	}
 	return row
 }
@@ -101,6 +101,9 @@ func (s *stream) same(y *layout, v *version, base, row []int32, t feed.Tick, rin
 	exp := s.exp[:len(row)]
 	for _, i := range y.pose {
 		c := &y.col[i]
+		if c.owner && !mine {
+			continue // 0 in both
+		}
 		x := base[i]
 		if c.ahead != nil && !v.still {
 			x = y.expect(int(i), base, exp, n, ring)
@@ -109,11 +112,11 @@ func (s *stream) same(y *layout, v *version, base, row []int32, t feed.Tick, rin
 		if x == row[i] {
 			continue
 		}
-		d := row[i] - x
+		d := int64(row[i]) - int64(x)
 		if c.angle {
-			d = wire.AngleDiff(row[i], x)
+			d = int64(wire.AngleDiff(row[i], x))
 		}
-		if exact || d > c.tol || d < -c.tol {
+		if tol := int64(c.tol); exact || d > tol || d < -tol {
 			return false
 		}
 	}

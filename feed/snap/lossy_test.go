@@ -330,10 +330,11 @@ func (c *lossy) toldExactly(fr *frame) error {
 		y := fr.feed.tables[fr.typ[i]].layout
 		mine := c.seat < len(fr.own) && fr.own[c.seat] == h.id
 		for k, v := range fr.vals[fr.off[i]:][:y.cols] {
+			want := rounded(v, &y.col[k], h.top.ring)
 			if k >= y.pub && !mine {
-				v = 0
+				want = 0
 			}
-			if want := rounded(v, &y.col[k], h.top.ring); h.top.cols[k] != want {
+			if h.top.cols[k] != want {
 				return fmt.Errorf("entity %x, %s: told %d, want %d", h.id, y.Fields[k].Name, h.top.cols[k], want)
 			}
 		}

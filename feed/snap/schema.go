@@ -181,6 +181,8 @@ func (t *typeSchema) check(event bool) error {
 		case f.Kind == kindText:
 		case f.Codes == nil && f.Bits > 1, f.Codes != nil && f.Bits == 1:
 			err = errors.New("a number has codes unless it has one bit")
+		case !f.Pose && (f.Lod != nil || f.TolQ != 0 || f.Ahead != nil):
+			err = errors.New("only a pose has lod, tolerance or extrapolation")
 		case f.Ahead != nil:
 			err = t.checkAhead(f)
 		}
@@ -232,6 +234,12 @@ func (f *fieldSchema) check() error {
 		}
 	}
 	if f.Lod != nil {
+		switch {
+		case f.Lod[0] != 0:
+			return errors.New("bits are rounded away in the innermost ring")
+		case f.Min < -maxCoarse || f.Max > maxCoarse:
+			return fmt.Errorf("bits of %d to %d are rounded away", f.Min, f.Max)
+		}
 		for _, n := range f.Lod {
 			if n > f.maxLod() {
 				return fmt.Errorf("%d of %d bits rounded away", n, f.Bits)
@@ -274,6 +282,8 @@ func (t *typeSchema) checkAhead(f *fieldSchema) error {
 			return fmt.Errorf("extrapolated along %q, which is extrapolated itself", v.Name)
 		case v.Kind == kindAngle || !v.ordered() || v.Min < -maxRate || v.Max > maxRate:
 			return fmt.Errorf("extrapolated along %q, %s from %d to %d", v.Name, kindNames[v.Kind], v.Min, v.Max)
+		case !v.Pose:
+			return fmt.Errorf("extrapolated along %q, which is no pose", v.Name)
 		}
 	}
 	if a.Angle == nil {
@@ -287,6 +297,8 @@ func (t *typeSchema) checkAhead(f *fieldSchema) error {
 		return err
 	case g.Kind != kindAngle || f.Kind == kindAngle:
 		return fmt.Errorf("field %q is a body's angle for a field of kind %s", g.Name, kindNames[f.Kind])
+	case !g.Pose:
+		return fmt.Errorf("field %q is a body's angle, and no pose", g.Name)
 	case a.Side != 0 && a.Side != 1:
 		return fmt.Errorf("side %d of a body", a.Side)
 	}
@@ -781,6 +793,9 @@ func (l *leaf) refine(w words) error {
 	}
 	if w.lod != nil {
 		lod := *w.lod
+		if l.Min < -maxCoarse || l.Max > maxCoarse {
+			errorf("lod is for %d to %d quanta, not %d to %d: take a larger q= or a smaller range=", -maxCoarse, maxCoarse, l.Min, l.Max)
+		}
 		for r := range lod {
 			if w.lod != &defaultLod && uint(lod[r]) > l.Bits {
 				errorf("lod rounds %d bits away in ring %d, of %d; at that many the field is not told at all", lod[r], r, l.Bits)
@@ -797,6 +812,9 @@ func (l *leaf) refine(w words) error {
 	}
 	return nil
 }
+
+// maxCoarse bounds the integers that may be rounded, so that rounding never leaves 32 bits.
+const maxCoarse = 1<<30 - 1
 
 // maxLod is how many bits can be rounded away so that a multiple of 2^lod is still in the range.
 func (f *fieldSchema) maxLod() uint8 {

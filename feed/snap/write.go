@@ -445,8 +445,12 @@ func (p *packet) trace(y *layout, k, ring uint8, u uint32) {
 // put writes a column against what is expected of it and returns how far it is off, in steps.
 func (c *column) put(w *wire.Writer, v, x int32, ring uint8) uint32 {
 	if c.flag {
-		w.Bool(v != x)
-		return uint32(v ^ x)
+		differs := v != c.flagged(x)
+		w.Bool(differs)
+		if differs {
+			return 1
+		}
+		return 0
 	}
 	d := v - x
 	if c.angle {
@@ -455,6 +459,14 @@ func (c *column) put(w *wire.Writer, v, x int32, ring uint8) uint32 {
 	u := wire.ZigZag32(d >> c.lod[ring])
 	w.Code(u, c.codes[ring])
 	return u
+}
+
+// flagged is a baseline of a column of one bit: an owner's that was not told before is 0, whatever its range.
+func (c *column) flagged(x int32) int32 {
+	if x == c.max {
+		return x
+	}
+	return c.min
 }
 
 // commit notes that an item is in the packet.

@@ -916,7 +916,8 @@ export class SnapDecoder {
 
   // Reads a column of which x is expected.
   private residual(l: Layout, i: number, x: number, ring: number): number {
-    if (l.widths[i] === 1) return this.r.bool() ? (l.mins[i]! + l.maxs[i]! - x) | 0 : x;
+    // What an owner did not have before is 0, whatever its range: such a baseline counts as the smaller of the two.
+    if (l.widths[i] === 1) return this.r.bool() === (x === l.maxs[i]) ? l.mins[i]! : l.maxs[i]!;
     const k = ring * l.cols + i;
     const v = x + (unzigzag32(this.r.code(l.codes[k]!)) << l.lods[k]!);
     return l.angles[i] ? v & (ANGLE_STEPS - 1) : v | 0;
