@@ -788,10 +788,20 @@ type Entity struct {
 }
 
 // Tick is the tick of what is held of it; Ring is the interest ring, 0 the innermost, whose coarseness it has.
-func (e Entity) Tick() feed.Tick { return e.h.top.tick }
+func (e Entity) Tick() feed.Tick {
+	if e.h == nil {
+		return 0
+	}
+	return e.h.top.tick
+}
 
 // Ring is documented at Tick.
-func (e Entity) Ring() int { return int(e.h.top.ring) }
+func (e Entity) Ring() int {
+	if e.h == nil {
+		return 0
+	}
+	return int(e.h.top.ring)
+}
 
 // Ahead returns field field as it is expected to be at a later tick, if nothing happens to it.
 func (e Entity) Ahead(field int, t feed.Tick) float64 {

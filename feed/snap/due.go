@@ -188,7 +188,7 @@ func (s *stream) due(fr *frame, fl *flight, i int) bool {
 	if y.texts > 0 {
 		texts = !enter && !rc.textOK || waits && rc.textSince > rc.first || !s.sameTexts(fr, i, place, y, mine)
 	}
-	if (!enter || waits) && !texts && !own && !s.onTime(fr, place, ring) {
+	if (!enter || waits) && !texts && !own && rc.owed == 0 && !s.onTime(fr, place, ring) {
 		if !s.changed(i, rc, y, fr.vals[fr.off[place]:][:y.cols], mine) {
 			return false
 		}
@@ -227,13 +227,14 @@ func (s *stream) due(fr *frame, fl *flight, i int) bool {
 	return true
 }
 
-// onTime reports whether what moves in the ring is due in this frame.
+// onTime reports whether what moves in the ring has come due since the last packet: a seat that is not served each time must not miss
+// its turns by always coming between them.
 func (s *stream) onTime(fr *frame, place int, ring uint8) bool {
 	if !s.f.ringed() || s.f.opt.Hz == NoBeat {
 		return true
 	}
 	every := uint32(s.f.rings[ring].Every)
-	return every <= 1 || (fr.count+uint32(place))%every == 0
+	return every <= 1 || (fr.count+uint32(place))%every < fr.count-s.looked
 }
 
 func (s *stream) sameTexts(fr *frame, i, place int, y *layout, mine bool) bool {
@@ -261,7 +262,9 @@ func (s *stream) Dirty(f feed.Frame) bool {
 	if s.leaving > 0 {
 		return true
 	}
-	fl := &flight{}
+	fl := s.spare()
+	fl.reset(0)
+	defer func() { s.idle = append(s.idle, fl) }()
 	for i := range s.recs {
 		if rc := &s.recs[i]; rc.id != 0 && s.due(fr, fl, i) {
 			return true

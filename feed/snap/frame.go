@@ -96,7 +96,7 @@ func (f *Feed) capture(t feed.Tick) *frame {
 	fr.net.built = false
 	fr.own = fr.own[:0]
 	for _, id := range f.own {
-		if !f.slots.alive(id) {
+		if !f.slots.alive(id) || f.tables[f.slots.info[id.slot()].typ-1].late {
 			id = 0
 		}
 		fr.own = append(fr.own, id)
@@ -127,6 +127,7 @@ func (f *Feed) capture(t feed.Tick) *frame {
 			fr.off[i] = uint32(k)
 			fr.vals = more(fr.vals, tb.cols)
 			tb.quantise(p, fr.vals[k:], &f.count)
+			fr.at[i] = [3]float32{}
 			for axis, c := range tb.axes {
 				fr.at[i][axis] = float32(tb.value(c, fr.vals[k+c]))
 			}

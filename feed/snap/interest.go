@@ -35,7 +35,7 @@ type eye struct {
 	mask uint32
 }
 
-// LookAt sets the place from which a seat sees, in the order of the place fields; z is left out by a world of two. It holds while the seat
+// LookAt sets the place from which a seat sees, in the order of the place fields; z is 0 in a world of two. It holds while the seat
 // owns no entity that has a place; when such an entity goes, the seat goes on looking from where it was. A seat that has never had either
 // sees only entities in no place.
 func (f *Feed) LookAt(seat feed.SeatID, x, y, z float64) {
@@ -115,7 +115,7 @@ func (g *grid) build(fr *frame) {
 	for w, word := range fr.live {
 		for ; word != 0; word &= word - 1 {
 			i := w*64 + bits.TrailingZeros64(word)
-			if len(fr.feed.tables[fr.typ[i]].axes) == 0 {
+			if !fr.feed.placed[fr.typ[i]] {
 				g.none = append(g.none, uint16(i))
 				continue
 			}
@@ -158,7 +158,7 @@ func (g *grid) build(fr *frame) {
 			b := 63 - bits.LeadingZeros64(word)
 			word &^= 1 << b
 			i := w*64 + b
-			if len(fr.feed.tables[fr.typ[i]].axes) == 0 {
+			if !fr.feed.placed[fr.typ[i]] {
 				continue
 			}
 			c := g.of[i]
@@ -173,7 +173,7 @@ func (g *grid) build(fr *frame) {
 func (fr *frame) located(fn func(i int)) {
 	for w, word := range fr.live {
 		for ; word != 0; word &= word - 1 {
-			if i := w*64 + bits.TrailingZeros64(word); len(fr.feed.tables[fr.typ[i]].axes) > 0 {
+			if i := w*64 + bits.TrailingZeros64(word); fr.feed.placed[fr.typ[i]] {
 				fn(i)
 			}
 		}

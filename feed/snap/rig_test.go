@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/drumline-engine/drumline/feed"
+	"github.com/drumline-engine/drumline/wire"
 )
 
 type vec struct{ X, Y float64 }
@@ -213,6 +214,31 @@ func snapshotOf(d *Decoder) string {
 		return true
 	})
 	return string(b)
+}
+
+// digest is a hash of everything that a decoder holds.
+func digest(d *Decoder) wire.Hash {
+	flags := func(list ...bool) (n int32) {
+		for i, f := range list {
+			if f {
+				n |= 1 << i
+			}
+		}
+		return n
+	}
+	h := wire.NewHash.Add(flags(d.fresh, d.acked)).Add(int32(d.epoch)).Add(int32(d.life)).Add(int32(d.seq)).Add(int32(d.last)).Add(int32(d.own)).Add(int32(d.n))
+	d.each(func(e *held) bool {
+		h = h.Add(int32(e.slot))
+		for v := e.top; v != nil; v = v.prev {
+			h = hashEntity(h, e.id, uint8(e.typ), v.cols, e.texts).Add(int32(v.tick)).Add(int32(v.ring)).Add(int32(v.seq)).
+				Add(flags(v.owner, v.still, v.acked, v.lost, v.vague))
+		}
+		return true
+	})
+	for i := range d.log {
+		h = h.Add(int32(d.log[i].seq)).Add(flags(d.log[i].open)).Add(int32(len(d.log[i].vers)))
+	}
+	return h
 }
 
 // client is a seat with its stream and a decoder at the other end.

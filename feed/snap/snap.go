@@ -107,6 +107,7 @@ type Feed struct {
 	schema json.RawMessage
 	rings  []Ring
 	reach2 float32 // square of the outermost radius
+	placed []bool  // by entity type: it has a place
 	tune   feed.Tuning
 	stride int // most columns of an entity type
 	tride  int // most texts
@@ -127,6 +128,7 @@ type Feed struct {
 	// Any goroutine.
 	frames framePool
 	missed atomic.Uint64
+	large  atomic.Uint64
 }
 
 // New makes a feed without types. Mistakes in opt are collected for Err.
@@ -220,6 +222,7 @@ func (f *Feed) seal() {
 			t.layout = newLayout(t.plain())
 		}
 		s.Types = append(s.Types, t.typeSchema)
+		f.placed = append(f.placed, len(t.axes) > 0)
 		f.stride, f.tride = max(f.stride, t.cols), max(f.tride, t.texts)
 	}
 	for _, e := range f.events {
@@ -264,6 +267,9 @@ type Stats struct {
 	Full          uint64 // spawns refused because all ids were taken
 	EventsDropped uint64 // events that left the full log, whether or not somebody still wanted them
 	EventsMissed  uint64 // events that had left the log before some seat got them, per seat, those for other seats included
+	// TooLarge counts entities that alone were larger than the packet that they were due in, each time, and events that a seat did
+	// not get because they were larger than 32 packets in a row had room for.
+	TooLarge uint64
 	// Fields says which fields Clamped and TextsCut are about, by "type.field".
 	Fields map[string]uint64
 }
@@ -272,7 +278,7 @@ type Stats struct {
 func (f *Feed) Stats() Stats {
 	s := Stats{
 		Entities: f.slots.n, Clamped: f.count.clamped, TextsCut: f.count.cut, Full: f.full,
-		EventsDropped: f.log.dropped, EventsMissed: f.missed.Load(), Fields: map[string]uint64{},
+		EventsDropped: f.log.dropped, EventsMissed: f.missed.Load(), TooLarge: f.large.Load(), Fields: map[string]uint64{},
 	}
 	add := func(l *layout, src []source) {
 		for i := range src {
@@ -374,7 +380,7 @@ func (s *Set[T]) Get(id EntityID) *T {
 	return (*T)(s.t.at(id.slot()))
 }
 
-// Remove ends an entity and reports whether it was there. Its id never comes back.
+// Remove ends an entity and reports whether it was there. Its id does not come back before its place in the world has had 65,535 others.
 func (s *Set[T]) Remove(id EntityID) bool {
 	if !s.f.slots.has(id, s.typ) {
 		return false

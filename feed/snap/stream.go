@@ -77,6 +77,7 @@ type item struct {
 // flight is a packet whose fate is not known.
 type flight struct {
 	r      uint64
+	looked uint32 // the stream's before
 	events uint64 // the last event that the client has once this arrives
 	ownSet bool
 	own    EntityID
@@ -105,24 +106,28 @@ type stream struct {
 	joinedAll, joinedOwn uint64
 
 	// Since the life began.
-	up      bool // a packet of this life has arrived
-	started bool // eventBase is set
-	base    uint64
-	cursor  uint64   // the last event that is known to have arrived or isn't the seat's
-	evFrame uint32   // frame of the last packet with events
-	own     EntityID // in the frame looked at
-	ownSent EntityID
-	ownBase EntityID
-	ownOK   bool
-	ownLast uint64 // newest receipt that mentions it
-	ownFrom uint64 // since when it says the same
-	newest  uint64 // newest receipt that has arrived
-	stamp   uint32 // counts looks at a frame
-	held    int
-	present int // slots in use that are not leaving
-	leaving int // the others
-	sighted int // of the present, in the last look
-	updates int // entities in the last packet, to choose how gaps are written
+	up       bool // a packet of this life has arrived
+	started  bool // eventBase is set
+	base     uint64
+	cursor   uint64   // the last event that is known to have arrived or isn't the seat's
+	evFrame  uint32   // frame of the last packet with events
+	own      EntityID // in the frame looked at
+	stuckAt  uint64   // an event that was too large for the last packet …
+	stuckFor int      // … and how many before
+	ownSent  EntityID
+	ownBase  EntityID
+	ownOK    bool
+	ownLast  uint64 // newest receipt that mentions it
+	ownFrom  uint64 // since when it says the same
+	newest   uint64 // newest receipt that has arrived
+	stamp    uint32 // counts looks at a frame
+	looked   uint32 // frame of the last packet that was not refused
+	held     int
+	present  int // slots in use that are not leaving
+	leaving  int // the others
+	crowded  bool
+	sighted  int // of the present, in the last look
+	updates  int // entities in the last packet, to choose how gaps are written
 
 	slotOf []uint16         // by place in the world: slot + 1
 	recs   []rec            // by slot
@@ -253,7 +258,7 @@ func (s *stream) ownID(fr *frame) EntityID {
 // gives slots to what came into sight.
 func (s *stream) visible(fr *frame) {
 	s.stamp++
-	s.sighted, s.enters = 0, s.enters[:0]
+	s.sighted, s.crowded, s.enters = 0, false, s.enters[:0]
 	s.eye = eye{mask: math.MaxUint32}
 	if int(s.seat) < len(fr.eyes) {
 		s.eye = fr.eyes[s.seat]
@@ -364,6 +369,12 @@ func (s *stream) open(fr *frame, e enter) {
 	}
 	if slot < 0 {
 		slot = len(s.used) * 64
+	}
+	if slot >= maxSlots {
+		s.crowded = true // leaves that nobody has acked take all the slots
+		return
+	}
+	if slot == len(s.used)*64 {
 		s.used = append(s.used, 0)
 		n := len(s.used) * 64
 		s.recs = append(s.recs, make([]rec, n-len(s.recs))...)
@@ -466,6 +477,9 @@ func (s *stream) Lost(r feed.Receipt) {
 	fl := s.settle(r)
 	if fl == nil {
 		return
+	}
+	if fl.r == s.next-1 {
+		s.looked = fl.looked // most likely refused: what came due is still due
 	}
 	if s.acked && s.newest < fl.r && s.next-fl.r >= flights-1 {
 		// Nothing has arrived for as long as packets are remembered. The client may have lost track of its baselines as well.

@@ -36,9 +36,10 @@ func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Writt
 	s.prepare(fr)
 	s.own = s.ownID(fr)
 	s.visible(fr)
-	fl := s.spare()
-	fl.reset(s.next)
-	p := packet{s: s, fr: fr, fl: fl, lim: limit*8 - 3} // 3: the ends of the lists
+	p := packet{s: s, fr: fr, fl: s.spare(), lim: limit*8 - 3} // 3: the ends of the lists
+	p.fl.reset(s.next)
+	p.fl.looked = s.looked
+	p.out.More = s.crowded
 	p.out.Keyframe = !s.up
 	p.w.Reset(dst)
 	p.header()
@@ -49,13 +50,13 @@ func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Writt
 		p.w.Bits(uint32(p.k), 3)
 		p.leaves()
 		p.w.Bool(false)
-		if !p.full {
-			p.entities()
-		}
+		p.entities()
 		p.w.Bool(false)
 	}
 	p.out.Held = s.held
 	s.wrote = nil
+	s.looked = fr.count
+	fl := p.fl
 	if !p.any {
 		s.idle = append(s.idle, fl)
 		return dst, feed.Written{More: p.out.More, Held: s.held}
@@ -169,7 +170,7 @@ func (p *packet) events() {
 		}
 		e := ch.at(id)
 		m := w.Mark()
-		y := s.f.events[e.typ].layout
+		y := s.f.log.layouts[e.typ]
 		w.Bool(true)
 		if last == 0 {
 			w.Uvarint(id)
@@ -185,6 +186,12 @@ func (p *packet) events() {
 		}
 		if n := w.BitLen() + 5; n > lim && (p.out.Events > 0 || n > p.lim) {
 			w.Rewind(m)
+			if p.out.Events == 0 && s.stuck(id) {
+				p.fl.events = id // it never fits: the others must not wait for it
+				p.any = true
+				s.f.large.Add(1)
+				continue
+			}
 			p.out.More = true
 			break
 		}
@@ -201,19 +208,31 @@ func (p *packet) events() {
 	s.acct[tallyEvents].n += uint64(p.out.Events)
 }
 
+// patience is how many packets an event that is alone too large for each of them is tried in.
+const patience = 32
+
+// stuck reports whether event id has been too large for so many packets that it never will fit.
+func (s *stream) stuck(id uint64) bool {
+	if s.stuckAt != id {
+		s.stuckAt, s.stuckFor = id, 0
+	}
+	s.stuckFor++
+	return s.stuckFor > patience
+}
+
 func putText(w *wire.Writer, y *layout, k int, t string) {
 	w.Bits(uint32(len(t)), uint(y.tbits[k]))
 	w.String(t)
 }
 
-// leaves tells what is gone or out of sight. What is not told keeps everything else waiting, for an entity may come back in another
-// slot.
+// leaves tells what is gone or out of sight. What is not told keeps everything but the own entity waiting, for an entity may come
+// back in another slot.
 func (p *packet) leaves() {
 	s, w := p.s, &p.w
 	if s.leaving == 0 {
 		return
 	}
-	prev := -1
+	prev, lim := -1, p.lim-(p.lim-w.BitLen())/4
 	for k, word := range s.used {
 		for ; word != 0; word &= word - 1 {
 			i := k*64 + bits.TrailingZeros64(word)
@@ -225,7 +244,7 @@ func (p *packet) leaves() {
 			w.Bool(true)
 			w.EG(uint32(i-prev-1), p.k)
 			w.Bool(rc.gone)
-			if w.BitLen() > p.lim {
+			if w.BitLen() > lim {
 				w.Rewind(m)
 				p.out.More, p.full = true, true
 				return
@@ -247,10 +266,10 @@ func (p *packet) entities() {
 		for ; word != 0; word &= word - 1 {
 			i := k*64 + bits.TrailingZeros64(word)
 			rc := &s.recs[i]
-			if rc.leaving {
+			if rc.leaving || p.full && (rc.id != s.own || rc.base.r == 0) {
 				continue
 			}
-			if rc.base.r == 0 && enters > 2*p.lim && rc.id != s.own {
+			if rc.base.r == 0 && rc.enter == 0 && enters > 2*p.lim && rc.id != s.own {
 				p.out.More = true // too much has come into sight for one packet: the next looks at the rest
 				continue
 			}
@@ -261,7 +280,10 @@ func (p *packet) entities() {
 			at := p.w.BitLen()
 			rank := p.entity(it, prev)
 			n := p.w.BitLen() - at
-			if it.enter && n < p.lim {
+			switch {
+			case n > p.lim:
+				s.f.large.Add(1)
+			case it.enter && rc.enter == 0:
 				enters += n
 			}
 			s.dues = append(s.dues, due{bits: int32(n), rank: rank})
@@ -273,27 +295,7 @@ func (p *packet) entities() {
 		p.body = body
 		copy(s.acct, s.saved)
 		p.choose(first)
-		prev = -1
-		kept := fl.items[:first]
-		for k := range s.dues {
-			it := fl.items[first+k]
-			if s.dues[k].rank < 0 {
-				continue
-			}
-			m, saved := p.w.Mark(), p.body
-			copy(s.saved, s.acct)
-			if p.entity(&it, prev); p.w.BitLen() > p.lim {
-				p.w.Rewind(m) // the gaps are longer than they were
-				p.body = saved
-				copy(s.acct, s.saved)
-				continue
-			}
-			prev = int(it.slot)
-			s.recs[it.slot].owed = 0
-			kept = append(kept, it)
-		}
-		fl.items = kept
-		p.out.More = true
+		fl = p.fl
 	}
 	s.updates = len(fl.items) - first
 	for k := first; k < len(fl.items); k++ {
@@ -301,16 +303,20 @@ func (p *packet) entities() {
 	}
 }
 
-// choose marks the items that are left out for want of room with a rank below 0, and lets them be owed.
+// choose writes again those items that matter most, and lets the others be owed. The flight is replaced by one that holds no more
+// than the packet does.
 func (p *packet) choose(first int) {
-	s := p.s
+	s, all := p.s, p.fl
 	s.order = s.order[:0]
+	reserve := 0 // bits kept for the own entity, whatever its gap
 	for k := range s.dues {
-		rc := &s.recs[p.fl.items[first+k].slot]
-		rc.owed += s.dues[k].rank
-		s.dues[k].rank = rc.owed
+		d := &s.dues[k]
+		rc := &s.recs[all.items[first+k].slot]
+		rc.owed += d.rank
+		d.rank = rc.owed
 		if rc.id == s.own {
-			s.dues[k].rank = math.MaxFloat32
+			d.rank = math.MaxFloat32
+			reserve = int(d.bits) + 2*16
 		}
 		s.order = append(s.order, int32(k))
 	}
@@ -325,6 +331,39 @@ func (p *packet) choose(first int) {
 			s.dues[k].rank = -1
 		}
 	}
+	p.fl = s.spare()
+	p.fl.reset(all.r)
+	p.fl.looked, p.fl.events, p.fl.ownSet, p.fl.own = all.looked, all.events, all.ownSet, all.own
+	p.fl.items = append(p.fl.items, all.items[:first]...)
+	prev := -1
+	for k := range s.dues {
+		it := all.items[first+k]
+		if s.dues[k].rank < 0 {
+			continue
+		}
+		y := s.layouts[it.typ]
+		row, texts := all.row(&it, y), all.txts[it.text:]
+		if it.val, it.text = len(p.fl.vals), len(p.fl.txts); it.texts {
+			p.fl.txts = append(p.fl.txts, texts[:y.texts]...)
+		}
+		p.fl.vals = append(p.fl.vals, row...)
+		if it.id == s.own {
+			reserve = 0
+		}
+		acct := s.acct[tallyFixed+int(it.typ)*MaxFields:][:MaxFields]
+		m, body := p.w.Mark(), p.body
+		copy(s.saved[:MaxFields], acct)
+		if p.entity(&it, prev); p.w.BitLen()+reserve > p.lim {
+			p.w.Rewind(m) // the gaps are longer than they were
+			p.body = body
+			copy(acct, s.saved)
+			continue
+		}
+		prev = int(it.slot)
+		p.fl.items = append(p.fl.items, it)
+	}
+	s.idle = append(s.idle, all) // on top, so that the next packet grows no other
+	p.out.More = true
 }
 
 // entity writes an item and returns how much it matters: how wrong the client is without it, in powers of two, weighed by the ring.
