@@ -50,7 +50,10 @@ var house = []houseRule{
 	{pkg: "web", modules: []string{"github.com/evanw/esbuild"}},
 	{pkg: "gate"},
 
-	{pkg: "worlds/*", ours: []string{".", "feed", "feed/*", "dmx"}},
+	{pkg: "worlds/*", ours: []string{".", "feed", "feed/*", "dmx", "worlds/*/move"}},
+	// What a page computes as well as its server, and the same as WebAssembly: nothing that a page would have to load for nothing.
+	{pkg: "worlds/*/move"},
+	{pkg: "worlds/*/rulewasm", ours: []string{"worlds/*/move"}},
 	// The lab measures from outside, and only app imports it, since no other line names it.
 	{pkg: "lab/*", ours: []string{".", "beat", "wire", "feed", "feed/*", "link/*", "store/*", "fleet", "ops", "web", "gate",
 		"dmx", "worlds/*", "lab/*"}, modules: []string{"github.com/gobwas/ws", "golang.org/x/sys"}},
@@ -230,6 +233,8 @@ func TestImportRule(t *testing.T) {
 		{"link/mem", modulePath + "/link/ws", false},
 		{"ops", "github.com/evanw/esbuild/pkg/api", false},
 		{"worlds/arena", modulePath + "/app", false},
+		{"worlds/arena/move", modulePath + "/feed", false},
+		{"worlds/arena/rulewasm", modulePath + "/worlds/arena/move", true},
 		{"lab/bots", modulePath + "/app", false},
 		{"ops", modulePath + "/lab/bots", false},
 		{"app", modulePath + "/lab/bots", true},

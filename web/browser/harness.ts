@@ -145,13 +145,13 @@ export class Server {
 
 // The network.
 
-/** A TCP relay to a server that can be cut, closed and stalled. */
+/** A TCP relay to a server that can be slow, cut, closed and stalled. */
 export class Relay {
   private readonly server: net.Server;
   private readonly pairs = new Set<[net.Socket, net.Socket]>();
   private refusing = false;
 
-  private constructor(to: number) {
+  private constructor(to: number, delayMs: number) {
     this.server = net.createServer((near) => {
       if (this.refusing) {
         near.destroy();
@@ -162,7 +162,8 @@ export class Relay {
       this.pairs.add(pair);
       for (const [a, b] of [pair, [far, near] as const]) {
         a.setNoDelay(true);
-        a.pipe(b);
+        if (delayMs === 0) a.pipe(b);
+        else a.on("data", (d) => void setTimeout(() => void (b.destroyed || b.write(d)), delayMs));
         a.on("error", () => b.destroy());
         a.on("close", () => {
           b.destroy();
@@ -172,8 +173,9 @@ export class Relay {
     });
   }
 
-  static async start(to: number): Promise<Relay> {
-    const r = new Relay(to);
+  /** delayMs: how long each byte is on its way, either way. */
+  static async start(to: number, delayMs = 0): Promise<Relay> {
+    const r = new Relay(to, delayMs);
     await new Promise<void>((resolve) => r.server.listen(0, "127.0.0.1", resolve));
     return r;
   }

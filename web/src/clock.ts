@@ -156,9 +156,12 @@ export class InputClock {
 
   /** The step that an input given at local time now is for; 0 in rooms without a beat: the next one. */
   label(now: number): number {
-    const { tickMs, base, count } = this.arrivals;
-    if (tickMs === 0 || count === 0) return 0;
-    return Math.max(1, Math.floor((now - base) / tickMs + this.lead));
+    return this.arrivals.tickMs === 0 || this.arrivals.count === 0 ? 0 : Math.max(1, Math.floor(this.at(now)));
+  }
+
+  /** The same with the part of the step that has passed. It means nothing before the first packet, and in rooms without a beat. */
+  at(now: number): number {
+    return (now - this.arrivals.base) / this.arrivals.tickMs + this.lead;
   }
 
   /** Takes the margin of the input labelled acked, the newest that had come; sent is the newest label sent so far. */

@@ -49,3 +49,33 @@ export class Rates {
     this.since = now;
   }
 }
+
+/** How well prediction foresees what the server decides; see Room.predict. Sizes are in the units of the predicted places. */
+export interface PredictionFigures {
+  /** What is shown of the own entity is predicted at present. */
+  readonly active: boolean;
+  /** Packets that told otherwise than was predicted: the steps since were computed anew. */
+  readonly rollbacks: number;
+  /** Steps computed anew, starts included. */
+  readonly replayedSteps: number;
+  /** Corrections too large to be smoothed, or with too many steps to be computed anew. */
+  readonly snaps: number;
+  /** How far the corrections moved what was shown, summed, and the largest of them; snaps are not in it. */
+  readonly correction: number;
+  readonly correctionMax: number;
+}
+
+/** What a predictor counts, over all links of a room. */
+export class Corrections implements PredictionFigures {
+  active = false;
+  rollbacks = 0;
+  replayedSteps = 0;
+  snaps = 0;
+  correction = 0;
+  correctionMax = 0;
+
+  note(size: number): void {
+    this.correction += size;
+    if (size > this.correctionMax) this.correctionMax = size;
+  }
+}

@@ -13,9 +13,11 @@
  * `drumline/ui` has the overlays for names, refusals and lost links, `drumline/input` keys, touch sticks and gamepads.
  */
 export { join, Refused, Room } from "./room.ts";
-export type { AnyShape, JoinOptions, Quality, RoomState, Shape, StateInfo, View } from "./room.ts";
+export type { AnyShape, Changing, JoinOptions, Quality, RoomState, Shape, StateInfo, View } from "./room.ts";
 export { decoders } from "./feeds.ts";
 export type { FeedDecoder, FeedPacket } from "./feeds.ts";
 export type { Entity } from "./timeline.ts";
+export type { PredictionFigures } from "./figures.ts";
+export type { PredictOptions } from "./predict.ts";
 export type { Goodbye, Retry, Welcome } from "./packet.ts";
 export { siteBase } from "./env.ts";

@@ -19,6 +19,8 @@ const MAX_WAITING_BYTES = 16 << 10;
 export class Inputs {
   /** State packets received on this link. */
   acks = new Acks();
+  /** Is told of each sample, values as the server gets them. */
+  onSample: ((label: number, values: Float64Array) => void) | null = null;
   /** Steps by which the newest input was early, as the server says; negative: late. */
   margin = MARGIN_NONE;
   private readonly env: Env;
@@ -48,6 +50,17 @@ export class Inputs {
   /** Takes over the room's input fields: what was held is let go. It throws for fields of an unknown kind. */
   describe(w: Welcome): void {
     this.sampler = new Sampler(new InputCodec(w.inputs));
+    this.sampler.onSample = (label, values) => this.onSample?.(label, values);
+  }
+
+  /** How the room's inputs are encoded; null before the first welcome. */
+  get codec(): InputCodec | null {
+    return this.sampler?.codec ?? null;
+  }
+
+  /** The step that an input given at local time now is for, with the part of it that has passed. */
+  at(now: number): number {
+    return this.clock?.at(now) ?? 0;
   }
 
   /** Starts over for a new link. */

@@ -348,6 +348,28 @@ export class InputCodec {
       for (let b = 0, w = WIDTHS[kind]!; b < w; b++) dst[offset + at + b] = v >>> (8 * b);
     }
   }
+
+  /** Reads what encode wrote: the values as the server gets them. */
+  decode(src: Uint8Array, offset: number, out: Float64Array): void {
+    for (let i = 0; i < this.fields.length; i++) {
+      const kind = this.fields[i]!.kind;
+      const at = offset + this.at[i]!;
+      if (kind === "bool") {
+        out[i] = (src[offset + (this.at[i]! >> 3)]! >> (this.at[i]! & 7)) & 1;
+        continue;
+      }
+      let v = 0;
+      const w = WIDTHS[kind]!;
+      for (let b = 0; b < w; b++) v |= src[at + b]! << (8 * b);
+      if (kind === "f32") {
+        this.view.setInt32(0, v, true);
+        out[i] = this.view.getFloat32(0, true);
+      } else {
+        const spare = 32 - 8 * w;
+        out[i] = kind.charCodeAt(0) === 105 ? (v << spare) >> spare : v >>> 0;
+      }
+    }
+  }
 }
 
 const WIDTHS: Readonly<Record<string, number>> = { i8: 1, u8: 1, i16: 2, u16: 2, i32: 4, u32: 4, f32: 4 };

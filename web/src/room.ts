@@ -3,12 +3,13 @@
 import { Arrivals, RenderClock } from "./clock.ts";
 import { type Env, browserEnv, socketURL } from "./env.ts";
 import { Feeds } from "./feeds.ts";
-import { Rates, RoundTrip } from "./figures.ts";
+import { Corrections, type PredictionFigures, Rates, RoundTrip } from "./figures.ts";
 import { Inputs } from "./inputs.ts";
 import { lost } from "./link.ts";
 import {
   KIND_COMMAND, KIND_RELIABLE, KIND_STATE, MAX_COMMAND_BYTES, ReliableHeader, StateHeader, type Welcome, near16, parseReliable, parseState,
 } from "./packet.ts";
+import { type PredictOptions, Predictor } from "./predict.ts";
 import { NOT_UNDERSTOOD, Refused, type RoomState, Session, type StateInfo } from "./session.ts";
 import { DecodeError, type SnapDecoder } from "./snap.ts";
 import { type Entity, type EntityKind, Timeline } from "./timeline.ts";
@@ -87,7 +88,12 @@ export interface Quality {
   readonly reconnects: number;
   /** Events that were not played: too old after a pause, or too many. */
   readonly eventsDropped: number;
+  /** How well the own entity is foreseen, once Room.predict was called. */
+  readonly prediction: PredictionFigures;
 }
+
+/** An entity as a rule of Room.predict gets it: with fields to change. */
+export type Changing<E> = { -readonly [F in keyof E]: E[F] };
 
 type Handler = (...args: any[]) => void;
 
@@ -112,8 +118,10 @@ export class Room<S extends Shape = AnyShape> {
   private clock = new RenderClock(this.arrivals, 20, true);
   private timeline: Timeline | null = null;
   private feeds: Feeds | null = null;
+  private predictor: Predictor | null = null;
   private schema = "";
   private epoch = 0;
+  private hz = 0;
   private newest = -1; // tick; -1: none yet
   private rendered = 0;
 
@@ -138,6 +146,7 @@ export class Room<S extends Shape = AnyShape> {
   private badInRow = 0;
   private badReliable = 0;
   private mismatches = 0;
+  private readonly corrections = new Corrections();
   private readonly shown: View<S>;
   /** How well the connection does; always the same object. */
   readonly quality: Quality;
@@ -172,6 +181,7 @@ export class Room<S extends Shape = AnyShape> {
       },
     ));
     this.inputs = new Inputs(env, () => session.liveLink, (ms) => this.roundTrip.note(ms));
+    this.inputs.onSample = (label, values) => this.predictor?.sample(label, values);
     const room = this;
     this.shown = {
       get tick() { return room.rendered; },
@@ -191,6 +201,7 @@ export class Room<S extends Shape = AnyShape> {
       get mismatches() { return room.mismatches; },
       get reconnects() { return session.reconnects; },
       get eventsDropped() { return room.timeline?.eventsDropped ?? 0; },
+      prediction: this.corrections,
     };
   }
 
@@ -273,9 +284,37 @@ export class Room<S extends Shape = AnyShape> {
 
   /** Moves what is shown to now (default: the present; a timestamp of requestAnimationFrame will do) and plays what is due. */
   view(now: number = this.env.now()): View<S> {
-    if (this.timeline !== null) this.rendered = this.timeline.advance(now);
+    // What the page has set until now was meant for what it last saw.
     this.inputs.pump(this.env.now());
+    this.predictor?.frame(now, this.inputs.at(now));
+    if (this.timeline !== null) this.rendered = this.timeline.advance(now);
     return this.shown;
+  }
+
+  /**
+   * Shows the own entity where it is once the server has had all inputs: the page gives the server's rule for one step, and the fields
+   * that it computes; docs/client.md tells the whole. From then on these fields of the own entity are the predicted ones in each
+   * view; the server's word corrects them. It returns what ends that. It throws in a room without a beat, for a type or field
+   * that the world does not have, and while another rule is in use.
+   */
+  predict<K extends keyof S["entities"] & string>(options: PredictOptions<Changing<S["entities"][K]>, Readonly<S["input"]>> & { type: K }): () => void {
+    if (this.predictor !== null) throw new Error("drumline: predict: there is a rule already; end that one first");
+    const p = new Predictor(options, this.corrections);
+    this.describe(p);
+    this.predictor = p;
+    return () => {
+      if (this.predictor !== p) return;
+      p.disable();
+      this.predictor = null;
+      const own = this.ownEntity;
+      if (own !== null) own.$held = false;
+    };
+  }
+
+  private describe(p: Predictor): void {
+    const { timeline, inputs } = this;
+    if (timeline === null || inputs.codec === null) throw new Error("drumline: predict: join first");
+    p.describe(this.feeds?.snap ?? null, timeline.kinds, inputs.codec, this.hz);
   }
 
   /** Calls draw on each animation frame, with ms since the frame before. It returns what ends that. */
@@ -346,9 +385,20 @@ export class Room<S extends Shape = AnyShape> {
         enter: (e) => this.fire(this.enterHandlers, e.type, e),
         leave: (e) => this.fire(this.leaveHandlers, e.type, e),
         event: (name, values, tick) => this.fire(this.eventHandlers, name, values, tick),
+        own: (e, tick) => this.predictor?.overlay(e, tick),
       });
       if (snap !== null) wire(snap, this.timeline);
       this.feeds = feeds;
+      this.hz = w.hz;
+      if (this.predictor !== null) {
+        try {
+          this.describe(this.predictor);
+        } catch (e) {
+          // A later server with another world: the game goes on without.
+          this.predictor.disable();
+          console.error(e);
+        }
+      }
       this.schema = schema;
       this.epoch = w.epoch;
       this.newest = -1;
@@ -356,6 +406,7 @@ export class Room<S extends Shape = AnyShape> {
     this.at.tick = w.tick;
     this.arrivals.reset();
     this.inputs.attach(w, this.arrivals, rttMs);
+    this.predictor?.forget();
     this.roundTrip.reset();
     this.roundTrip.note(rttMs);
   }
@@ -395,7 +446,9 @@ export class Room<S extends Shape = AnyShape> {
     this.clock.arrive(this.at.tick, missed);
     const { timeline, feeds } = this;
     timeline?.packet(this.at.tick);
-    if (timeline !== null && feeds !== null && feeds.snap !== null) timeline.ownID = feeds.snap.own;
+    const snap = feeds?.snap ?? null;
+    if (timeline !== null && snap !== null) timeline.ownID = snap.own;
+    if (snap !== null) this.predictor?.packet(this.at.tick, snap.ownEntity, snap);
     // 0: the server does not know.
     if (h.hasHash && h.hash !== 0) {
       const hash = feeds?.hash() ?? null;

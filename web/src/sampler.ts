@@ -13,7 +13,10 @@ export class Sampler {
   /** Samples not yet sent at all. */
   fresh = 0;
   readonly codec: InputCodec;
+  /** Is called with each sample that is for a step, values as the server gets them. They are valid during the call. */
+  onSample: ((label: number, values: Float64Array) => void) | null = null;
   private readonly current: Float64Array;
+  private readonly told: Float64Array;
   private readonly shown: Float64Array;
   private readonly presses: Uint8Array;
   private readonly ring: Uint8Array;
@@ -25,6 +28,7 @@ export class Sampler {
     const n = codec.fields.length;
     this.current = new Float64Array(n);
     this.shown = new Float64Array(n);
+    this.told = new Float64Array(n);
     this.presses = new Uint8Array(n);
     this.ring = new Uint8Array(MAX_INPUTS * codec.size);
   }
@@ -63,17 +67,17 @@ export class Sampler {
       this.fresh = 0;
     }
     this.label = label;
-    for (; n > 0; n--) this.take();
+    for (; n > 0; n--) this.take(label - n + 1);
   }
 
   /** Takes one sample without a step of its own: in rooms without a beat. */
   sample(): void {
     this.count = 0;
     this.fresh = 0;
-    this.take();
+    this.take(0);
   }
 
-  private take(): void {
+  private take(label: number): void {
     for (let i = 0; i < this.shown.length; i++) {
       let v = this.current[i]!;
       if (this.presses[i] !== 0) {
@@ -84,6 +88,10 @@ export class Sampler {
     }
     this.head = (this.head + 1) % MAX_INPUTS;
     this.codec.encode(this.shown, this.ring, this.head * this.codec.size);
+    if (label > 0 && this.onSample !== null) {
+      this.codec.decode(this.ring, this.head * this.codec.size, this.told);
+      this.onSample(label, this.told);
+    }
     if (this.count < MAX_INPUTS) this.count++;
     if (this.fresh < MAX_INPUTS) this.fresh++;
   }

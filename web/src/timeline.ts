@@ -22,9 +22,12 @@ const STALE_MS = 200;
 /** Nor are, at any time, those older than this: what happened while the link was lost comes late, and all at once. */
 const LATEST_MS = 1000;
 
-const STEP = 0;
-const LINEAR = 1;
-const ANGLE = 2;
+/** @internal How a field is shown between two samples. */
+export const STEP = 0;
+/** @internal */
+export const LINEAR = 1;
+/** @internal */
+export const ANGLE = 2;
 
 interface Motion {
   mode: Uint8Array;
@@ -112,6 +115,7 @@ export class Entity implements Values {
   /** @internal */ $leave = Infinity;
   /** @internal */ $shown = false;
   /** @internal */ $running = false; // was shown past the newest packet
+  /** @internal */ $held = false; // numbers are not all the timeline's: some are predicted
   /** @internal */ $offset: Float64Array | null = null;
   /** @internal */ $fading = false;
 
@@ -164,6 +168,8 @@ export interface Listener {
   enter(e: Entity): void;
   leave(e: Entity): void;
   event(name: string, values: Values, tick: number): void;
+  /** The own entity has been brought to its tick. */
+  own?(e: Entity, tick: number): void;
 }
 
 /** Turns decoded packets into what is shown. Times are local milliseconds. */
@@ -342,6 +348,7 @@ export class Timeline {
       this.entities.push(e);
       e.$kind.live.push(e);
       this.evaluate(e, tick);
+      if (e.own) this.listener.own?.(e, tick);
       this.listener.enter(e);
     }
     this.entering.length = n;
@@ -349,9 +356,10 @@ export class Timeline {
     const decay = jumped ? 0 : 0.5 ** (dt / HALF_MS);
     for (const e of this.entities) {
       e.own = e.id === this.ownID;
-      if (e.$running && this.newest !== this.lastNewest && !jumped) this.startFade(e);
+      if (e.$running && this.newest !== this.lastNewest && !jumped && !e.$held) this.startFade(e);
       this.evaluate(e, tick);
       if (e.$fading) this.fade(e, decay);
+      if (e.own) this.listener.own?.(e, tick);
     }
     this.lastTick = tick;
     this.lastNewest = this.newest;
@@ -544,8 +552,8 @@ function hermite(f: number, d: number, p: number, q: number): number {
   return (f3 - 2 * f2 + f) * p + (3 * f2 - 2 * f3) * d + (f3 - f2) * q;
 }
 
-// An angle in -π … π.
-function turn(a: number): number {
+/** @internal An angle in -π … π. */
+export function turn(a: number): number {
   if (a > Math.PI) return a - 2 * Math.PI * Math.ceil((a - Math.PI) / (2 * Math.PI));
   if (a < -Math.PI) return a + 2 * Math.PI * Math.ceil((-Math.PI - a) / (2 * Math.PI));
   return a;

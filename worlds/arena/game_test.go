@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/drumline-engine/drumline/feed"
+	"github.com/drumline-engine/drumline/worlds/arena/move"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -380,9 +381,9 @@ func TestInvariants(t *testing.T) {
 }
 
 func inStone(t *testing.T, b *Body, r float64) {
-	for _, p := range pillars {
-		if d := length(b.X-p.x, b.Y-p.y); d < p.r+r-1e-6 {
-			t.Fatalf("a body is %v deep in a pillar", p.r+r-d)
+	for _, p := range move.Pillars {
+		if d := length(b.X-p.X, b.Y-p.Y); d < p.R+r-1e-6 {
+			t.Fatalf("a body is %v deep in a pillar", p.R+r-d)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/drumline-engine/drumline/worlds/arena/move"
 )
 
 // web/rules.ts repeats what the page must know of the rules.
@@ -26,8 +28,8 @@ func TestPageKnowsTheRules(t *testing.T) {
 	_, list, _ := strings.Cut(string(src), "PILLARS")
 	list, _, _ = strings.Cut(list, "];")
 	var want []string
-	for _, p := range pillars {
-		want = append(want, fmt.Sprintf("[%v, %v, %v]", p.x, p.y, p.r))
+	for _, p := range move.Pillars {
+		want = append(want, fmt.Sprintf("[%v, %v, %v]", p.X, p.Y, p.R))
 	}
 	got := regexp.MustCompile(`\[\d+, \d+, \d+\]`).FindAllString(list, -1)
 	if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -1,6 +1,10 @@
 package arena
 
-import "math"
+import (
+	"math"
+
+	"github.com/drumline-engine/drumline/worlds/arena/move"
+)
 
 const (
 	shotReach  = 400.0
@@ -17,9 +21,9 @@ func (g *game) fire(p *Player) {
 	if t := toWall(p.X, p.Y, dx, dy); t < far {
 		far, hit = t, hitStone
 	}
-	for i := range pillars {
-		s := &pillars[i]
-		if t := strike(s.x-p.X, s.y-p.Y, dx, dy, s.r); t < far {
+	for i := range move.Pillars {
+		s := &move.Pillars[i]
+		if t := strike(s.X-p.X, s.Y-p.Y, dx, dy, s.R); t < far {
 			far, hit = t, hitStone
 		}
 	}

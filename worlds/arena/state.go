@@ -76,7 +76,7 @@ func (g *game) load(src []byte) error {
 }
 
 func (p *Player) check() error {
-	if err := p.Body.check(playerRadius); err != nil {
+	if err := checkBody(&p.Body, playerRadius); err != nil {
 		return err
 	}
 	if p.Seat >= maxSeats || p.HP > playerHP || (p.HP == 0) != (p.Wait > 0) || p.Wait > respawnSteps ||
@@ -88,7 +88,7 @@ func (p *Player) check() error {
 }
 
 func (m *Monster) check() error {
-	if err := m.Body.check(monsterRadius); err != nil {
+	if err := checkBody(&m.Body, monsterRadius); err != nil {
 		return err
 	}
 	if m.HP == 0 || m.HP > monsterHP || m.Turn > maxTurn || m.Turn < -maxTurn || m.Think > thinkAtLeast+thinkSpread ||
@@ -98,8 +98,8 @@ func (m *Monster) check() error {
 	return nil
 }
 
-// check also refuses what is not a number: it is in no range.
-func (b *Body) check(r float64) error {
+// checkBody also refuses what is not a number: it is in no range.
+func checkBody(b *Body, r float64) error {
 	in := func(v, low, high float64) bool { return v >= low && v <= high }
 	if !in(b.X, r, fieldSize-r) || !in(b.Y, r, fieldSize-r) || !in(b.VX, -300, 300) || !in(b.VY, -300, 300) {
 		return fmt.Errorf("%w: a body at %g, %g moving %g, %g", errState, b.X, b.Y, b.VX, b.VY)

@@ -6,6 +6,7 @@ import { Camera } from "./camera.ts";
 import { Controls } from "./controls.ts";
 import { Effects, Look } from "./effects.ts";
 import { Hud } from "./hud.ts";
+import { step } from "./move.ts";
 import { Painter } from "./paint.ts";
 import { HIT_MONSTER, HIT_NOTHING, HIT_PLAYER, type Kill, MAX_SEATS, NOBODY, PLAYER_RADIUS, type Player, type Shot } from "./rules.ts";
 import type { World as Arena } from "./types.ts";
@@ -13,6 +14,8 @@ import type { World as Arena } from "./types.ts";
 /** The muzzle's distance from the middle of a player. */
 const MUZZLE = PLAYER_RADIUS + 9;
 const STEP_ANGLE = (2 * Math.PI) / 65536;
+/** A correction by more than this, a quarter of a second's way, is no slip: the player is elsewhere. */
+const ELSEWHERE = 60;
 /** Between two updates of scoreboard and figures. */
 const SLOW_MS = 500;
 
@@ -53,6 +56,8 @@ class Game {
     new ResizeObserver(resize).observe(root);
     resize();
 
+    // The own player moves at once, by the server's own rule.
+    room.predict({ type: "player", fields: ["x", "y", "vx", "vy"], step, snap: { x: ELSEWHERE, y: ELSEWHERE } });
     room.onEnter("player", (p) => {
       this.enter(p.id, p.hp);
       this.seats[p.seat] = p;
@@ -176,6 +181,7 @@ async function main(): Promise<void> {
     stats: () => ({
       fps: game.fps, shots: game.shots, players: room.all("player").length, monsters: room.all("monster").length, state: room.state,
       rttMs: room.quality.rttMs, stateAgeMs: room.quality.stateAgeMs, bytesPerSec: room.quality.bytesPerSec,
+      prediction: { ...room.quality.prediction },
     }),
   };
   Object.defineProperty(window, "__arena", { value: Object.freeze(peek) });
