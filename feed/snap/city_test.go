@@ -104,7 +104,7 @@ type truthful struct {
 
 func newCity(t testing.TB, seed uint64, half float64) *city {
 	t.Helper()
-	c := &city{f: New(Options{Rings: cityRings}), rnd: rand.New(rand.NewPCG(seed, 3)), perhaps: map[uint32]bool{}}
+	c := &city{f: New(Options{Rings: cityRings, EventLog: 4096}), rnd: rand.New(rand.NewPCG(seed, 3)), perhaps: map[uint32]bool{}}
 	c.cars, c.walkers, c.lamps, c.scores = Add[car](c.f, "car"), Add[pedestrian](c.f, "walker"), Add[lamp](c.f, "lamp"), Add[score](c.f, "score")
 	c.honks, c.bangs = AddEvent[honk](c.f, "honk"), AddEvent[bang](c.f, "bang")
 	if err := c.f.Err(); err != nil {

@@ -32,6 +32,7 @@ const MaxRings = rings
 type eye struct {
 	at   [3]float32
 	ok   bool // at is set
+	set  bool // … by LookAt, and not by an entity
 	mask uint32
 }
 
@@ -40,7 +41,7 @@ type eye struct {
 // sees only entities in no place.
 func (f *Feed) LookAt(seat feed.SeatID, x, y, z float64) {
 	e := f.eye(seat)
-	e.at, e.ok = [3]float32{float32(x), float32(y), float32(z)}, true
+	e.at, e.ok, e.set = [3]float32{float32(x), float32(y), float32(z)}, true, true
 }
 
 // See sets a seat's visibility mask: it sees entities whose mask field is 0 or has a bit in common with it, and the one it owns. Until it
@@ -62,7 +63,7 @@ func (f *Feed) look(fr *frame) {
 		}
 		if e := f.eye(feed.SeatID(seat)); f.slots.alive(id) {
 			if t := f.tables[f.slots.info[id.slot()].typ-1]; len(t.axes) > 0 {
-				e.at, e.ok = fr.at[id.slot()], true
+				e.at, e.ok, e.set = fr.at[id.slot()], true, false
 			}
 		}
 	}

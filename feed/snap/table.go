@@ -202,20 +202,17 @@ func wide(v uint64) (int64, bool) {
 	return int64(v), true
 }
 
-// readTexts fills dst with the texts of the value at p, which stands in slot, or is no entity's if slot is below 0.
+// readTexts fills dst with the texts of the value at p, which stands in slot.
 func (t *table) readTexts(p unsafe.Pointer, dst []string, slot int, c *counts) {
 	for i := range dst {
 		s := &t.src[t.cols+i]
 		raw := *(*string)(unsafe.Add(p, s.off))
-		if slot >= 0 {
-			// Looking at every text of every entity on every capture is only cheap while it hasn't changed.
-			if j := slot*t.texts + i; t.raw[j] != raw || t.clean[j] == "" {
-				t.raw[j], t.clean[j] = raw, s.cleanText(raw, c)
-			}
-			dst[i] = t.clean[slot*t.texts+i]
-			continue
+		// Looking at every text of every entity on every capture is only cheap while it hasn't changed.
+		j := slot*t.texts + i
+		if t.raw[j] != raw || t.clean[j] == "" {
+			t.raw[j], t.clean[j] = raw, s.cleanText(raw, c)
 		}
-		dst[i] = s.cleanText(raw, c)
+		dst[i] = t.clean[j]
 	}
 }
 

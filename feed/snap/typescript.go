@@ -136,7 +136,7 @@ func (f *fieldSchema) comment() string {
 	case kindInt, kindUint:
 		s = append(s, fmt.Sprintf("Whole, %d to %d", f.Min, f.Max))
 	case kindAngle:
-		s = append(s, "Radians, 0 to 2π")
+		s = append(s, "Radians")
 	case kindText:
 		s = append(s, fmt.Sprintf("At most %d bytes", f.Max))
 	}

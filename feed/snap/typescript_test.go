@@ -65,7 +65,7 @@ export interface FastCar {
     /** -8 to 8 in steps of 0.5; seen from a body that looks along type. */
     readonly y: number;
   };
-  /** Radians, 0 to 2π; turns with spin. */
+  /** Radians; turns with spin. */
   readonly type_: number;
   /** -3 to 3 in steps of 0.1. */
   readonly spin: number;
