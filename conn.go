@@ -28,6 +28,7 @@ type Conn struct {
 	room    atomic.Pointer[Room] // where it plays or waits to be let in
 	seat    atomic.Pointer[Seat]
 	ack     atomic.Uint64 // newest acked packet <<32 | history; written by the reader
+	ackAt   atomic.Int64  // clock time at which the newest acked packet was acked; written before ack
 	lastSeq atomic.Uint32 // of the packets sent; written by the encoder
 	why     atomic.Int32  // 1 + the Reason for which the engine closed the link; 0: it did not
 	phase   atomic.Int32  // linkPending until the room lets it in or it ends, whichever comes first
@@ -152,6 +153,8 @@ func (c *Conn) receiveAck(msg []byte) bool {
 	if oldAck := uint32(old >> 32); int32(ack-oldAck) >= 0 { // an overtaken ack says nothing new
 		if ack == oldAck {
 			history |= uint32(old)
+		} else {
+			c.ackAt.Store(int64(c.srv.clock.Now()))
 		}
 		c.ack.Store(uint64(ack)<<32 | uint64(history))
 	}
@@ -164,14 +167,19 @@ func (c *Conn) receiveInput(s *Seat, msg []byte) {
 		c.fail(ReasonBadMessage)
 		return
 	}
-	n := int(msg[7])
+	n := int(msg[7] &^ inputSeenFlag)
 	label := binary.LittleEndian.Uint32(msg[8:])
-	if n < 1 || n > MaxInputs || len(msg) != inputHeaderBytes+n*size || label != 0 && label < uint32(n) || label == 0 && n > 1 {
+	head, seen := inputHeaderBytes, msg[7]&inputSeenFlag != 0
+	if seen {
+		head += inputSeenBytes
+	}
+	if n < 1 || n > MaxInputs || len(msg) != head+n*size || label != 0 && label < uint32(n) || label == 0 && (n > 1 || seen) {
 		c.fail(ReasonBadMessage)
 		return
 	}
+	inputs := msg[head:]
 	for i := range n {
-		if !s.inbox.codec.valid(msg[inputHeaderBytes+i*size:][:size]) {
+		if !s.inbox.codec.valid(inputs[i*size:][:size]) {
 			c.fail(ReasonBadMessage)
 			return
 		}
@@ -183,13 +191,22 @@ func (c *Conn) receiveInput(s *Seat, msg []byte) {
 	if r.hz == 0 {
 		label = 0 // there is no step to be for
 	}
+	var behind uint16
+	if seen {
+		var moved bool
+		if behind, moved = s.inbox.bound(binary.LittleEndian.Uint16(msg[inputHeaderBytes:])); moved {
+			r.counters.dropped[DropInputSeen].Add(1)
+			s.dropped[DropInputSeen-firstDropped].Add(1)
+		}
+	}
 	for i := n - 1; i >= 0; i-- { // oldest first
 		l := label
 		if l != 0 {
 			l -= uint32(i)
 		}
-		if d, dropped := s.inbox.put(l, msg[inputHeaderBytes+i*size:][:size]); dropped {
+		if d, dropped := s.inbox.putSeen(l, behind, inputs[i*size:][:size]); dropped {
 			r.counters.dropped[d].Add(1)
+			s.dropped[d-firstDropped].Add(1)
 		}
 	}
 	if r.hz == 0 {

@@ -50,10 +50,12 @@ type shard struct {
 	partial bool // pending is for seats with the flush mark only
 	queued  bool // in the encoder's queue
 	mail    []func()
+	missed  uint64 // frames that were replaced before they were sent
 
 	// Owned by the encoder worker.
 	outs  []*outbox
 	spare []func()
+	gone  map[rowKey]feed.Row // where the bytes of seats that have left went
 }
 
 // offer hands over a frame; partial: for seats marked by FlushNow only. The shard takes a reference.
@@ -65,6 +67,9 @@ func (sh *shard) offer(fs *frameSet, partial bool) {
 		partial = partial && sh.partial
 	}
 	sh.pending, sh.partial = fs, partial
+	if old != nil {
+		sh.missed++
+	}
 	wake := !sh.queued
 	sh.queued = true
 	sh.mu.Unlock()
@@ -186,6 +191,8 @@ func (e *encoder) process(sh *shard) {
 	sh.mu.Lock()
 	fs, partial := sh.pending, sh.partial
 	sh.pending, sh.partial, sh.queued = nil, false, false
+	missed := sh.missed
+	sh.missed = 0
 	mail := sh.mail
 	sh.mail, sh.spare = sh.spare[:0], nil
 	sh.mu.Unlock()
@@ -200,7 +207,11 @@ func (e *encoder) process(sh *shard) {
 	start := e.srv.clock.Now()
 	owed := false
 	for _, o := range sh.outs {
-		if o.conn != nil && (o.seat.flush.Swap(false) || !partial) {
+		if o.conn == nil {
+			continue
+		}
+		o.skipped[SkipEncoder] += missed
+		if o.seat.flush.Swap(false) || !partial {
 			owed = e.serve(sh.room, o, fs) || owed
 		}
 	}
@@ -253,7 +264,8 @@ type outbox struct {
 	ackWord  uint64
 	sentAt   [sentRing]time.Duration
 	sent     []sentPacket // by seq % sentRing; Unordered only
-	account  feed.Account // since the seat joined
+	body     int          // bytes of the packet being built that are feeds' sections
+	figures
 }
 
 // attach gives the outbox a link. The streams start over: the client holds nothing but its cursors.
@@ -263,6 +275,7 @@ func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
 	o.open, o.gaveUp = 1, 0
 	o.lastSend = 0
+	o.newLink(c.srv.clock.Now())
 	o.sent = nil
 	if o.delivery == feed.Unordered {
 		o.sent = make([]sentPacket, sentRing)
@@ -329,6 +342,9 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 	o.ackWord = w
 	if int32(ack-o.acked) > 0 {
 		o.acked = ack
+		if o.seq-ack < sentRing {
+			o.noteRoundTrip(ack)
+		}
 		if o.seq != ack {
 			oldest := ack + 1
 			if o.seq-ack >= sentRing {
@@ -384,6 +400,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	}
 	now := e.srv.clock.Now()
 	c, opt := o.conn, &e.srv.opt
+	o.turn(now)
 	ack, history := o.applyAck()
 	headerOnly := false
 	o.slot++
@@ -395,13 +412,13 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 			return false
 		case age > opt.QuietAfter:
 			if now-o.lastSend < quietEvery {
-				r.counters.skipped[SkipQuiet].Add(1)
+				o.skip(SkipQuiet)
 				return true
 			}
 			headerOnly = true
 		case age > opt.SlowAfter:
 			if o.slot%slowEvery != 0 {
-				r.counters.skipped[SkipSlow].Add(1)
+				o.skip(SkipSlow)
 				return true
 			}
 		}
@@ -418,16 +435,16 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 		} else {
 			o.badSince = 0
 		}
-		r.counters.skipped[SkipQueued].Add(1)
+		o.skip(SkipQueued)
 		return true
 	}
 	o.badSince = 0
 	if !c.link.Ready() {
-		r.counters.skipped[SkipBusy].Add(1)
+		o.skip(SkipBusy)
 		return true
 	}
 	if r.hz == 0 && o.clean(fs) {
-		r.counters.skipped[SkipClean].Add(1)
+		o.skip(SkipClean)
 		return false
 	}
 	if o.delivery == feed.Unordered && o.seq+1-o.open >= sentRing {
@@ -450,6 +467,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	b := appendStateHeader(e.scratch[:0], h)
 	var written [maxFeeds]feed.Written
 	var wrote, asked uint8 // bit i: feed i has bytes in the packet; its stream was asked for some
+	o.body = 0
 	if !headerOnly {
 		b, wrote, asked = o.appendSections(b, fs, limit-len(b)-4, h.sections, &written)
 	}
@@ -468,7 +486,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 			}
 		}
 		c.lastSeq.Store(o.seq)
-		r.counters.skipped[SkipBusy].Add(1)
+		o.skip(SkipBusy)
 		return true
 	}
 	o.note(seq, now, &written, wrote)
@@ -488,10 +506,15 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	n.packets.Add(1)
 	n.bytes.Add(uint64(len(b)))
 	n.encodeNs.Add(uint64(built - now))
+	o.packets++
+	o.bytes += uint64(len(b))
+	o.heads += uint64(len(b) - o.body)
+	o.age = max(o.age, end-fs.scheduled)
 	keyframe := false
 	for i := range o.streams {
 		if wrote>>i&1 != 0 {
 			o.held[i] = written[i].Held
+			o.events += uint64(written[i].Events)
 			keyframe = keyframe || written[i].Keyframe
 		}
 		owed = owed || written[i].More
@@ -499,6 +522,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	}
 	if keyframe {
 		n.keyframes.Add(1)
+		o.keyframes++
 	}
 	return owed
 }
@@ -549,6 +573,7 @@ func (o *outbox) appendSections(b []byte, fs *frameSet, limit int, heads bool, w
 			b[at-3], b[at-2], b[at-1] = byte(n)|0x80, byte(n>>7)|0x80, byte(n>>14)
 		}
 		wrote |= 1 << i
+		o.body += n
 		limit -= len(b) - start
 	}
 	return b, wrote, asked
@@ -622,6 +647,10 @@ func (o *outbox) sendReliable(e *encoder, r *Room, fs *frameSet) (more, ok bool)
 			}
 			st.Delivered(w.Receipt)
 			r.counters.bytes.Add(uint64(len(b)))
+			o.messages++
+			o.bytes += uint64(len(b))
+			o.messageHeads += uint64(head)
+			o.events += uint64(w.Events)
 			if !w.More {
 				break
 			}

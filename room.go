@@ -301,6 +301,7 @@ func (r *Room) postCommand(s *Seat, msg []byte) {
 	if s.commands.Add(1) > maxQueuedCommands {
 		s.commands.Add(-1)
 		r.counters.dropped[DropCommand].Add(1)
+		s.dropped[DropCommand-firstDropped].Add(1)
 		return
 	}
 	msg = slices.Clone(msg)

@@ -29,14 +29,16 @@ type Seat struct {
 	token string
 	inbox *inbox
 	out   *outbox
+	since time.Duration // when it was taken, on the server's clock
 
 	// Owned by the room's goroutine.
 	conn       *Conn // nil: waiting for the player to come back
 	graceUntil time.Duration
 	gone       bool // not in the room: refused by the world, or given up
 
-	commands atomic.Int32 // in the room's mailbox
-	flush    atomic.Bool  // FlushNow was called and not yet served
+	commands atomic.Int32                           // in the room's mailbox
+	flush    atomic.Bool                            // FlushNow was called and not yet served
+	dropped  [numDrops - firstDropped]atomic.Uint64 // parts of the client's messages that were not used
 }
 
 // ID is the seat's index in its room, 0 … Seats-1.
@@ -72,11 +74,12 @@ func (r *Room) join(c *Conn, h Hello) {
 		return
 	}
 	id := slices.Index(r.seats, nil) // there is one: the hub counts
-	s := &Seat{room: r, id: SeatID(id), name: cleanName(h.Name), token: newToken(), conn: c, gone: true}
+	s := &Seat{room: r, id: SeatID(id), name: cleanName(h.Name), token: newToken(), conn: c, since: r.srv.clock.Now(), gone: true}
 	if s.name == "" {
 		s.name = "Player " + strconv.Itoa(id+1)
 	}
 	s.inbox = newInbox(r.def.kind.inputs(), r.holdSteps(), uint32(r.tick))
+	s.inbox.rewind = int(r.def.spec.Rewind * time.Duration(momentParts*r.hz) / time.Second)
 	if err := r.game.Join(s); r.dead.Load() {
 		return // it took too long
 	} else if err != nil {
@@ -188,7 +191,7 @@ func (r *Room) welcome(s *Seat, c *Conn, resumed bool) {
 	w := Welcome{
 		Protocol: ProtocolVersion, World: spec.Name, Room: r.name, Seat: s.id, Name: s.name, Token: s.token, Resumed: resumed,
 		Epoch: r.epoch, Tick: r.tick, Hz: spec.Hz, SendHz: spec.SendHz, GraceMs: int(spec.Grace.Milliseconds()),
-		Ordered: c.link.Delivery() == feed.Ordered, Verify: c.verify, Inputs: r.def.kind.inputs().describe(), Feeds: r.infos,
+		RewindMs: int(spec.Rewind.Milliseconds()), Ordered: c.link.Delivery() == feed.Ordered, Verify: c.verify, Inputs: r.def.kind.inputs().describe(), Feeds: r.infos,
 	}
 	if r.hz > 0 {
 		w.TickZeroUs = time.Now().Add(r.zero - r.srv.clock.Now()).UnixMicro()
@@ -246,6 +249,7 @@ func (r *Room) removeSeat(s *Seat, why *Refusal) {
 	}
 	sh.do(func() {
 		sh.outs = slices.DeleteFunc(sh.outs, func(o *outbox) bool { return o == s.out })
+		sh.keep(s.out)
 		s.out.close()
 	})
 	r.seats[s.id] = nil

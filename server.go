@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/drumline-engine/drumline/beat"
-	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/internal/hist"
 )
 
@@ -51,6 +49,7 @@ type Server struct {
 	retired roomTotals
 	gone    LinkCounters // of links that have ended
 	rates   rates
+	seconds secondRing
 }
 
 // Nice values of the engine's threads: the beat first, then the encoders, then everything else, and Room.Go's work last.
@@ -279,40 +278,6 @@ func (s *Server) Snapshot(ctx context.Context, world, room string) ([]byte, erro
 	}
 }
 
-// Account tells where the bytes of each seat of a room went since it joined, by the feeds' labels: the answer to "where did this
-// client's bytes go". Errors are Snapshot's.
-func (s *Server) Account(ctx context.Context, world, room string) (map[SeatID]map[string]feed.Row, error) {
-	r := s.hub.find(world, room)
-	if r == nil {
-		return nil, ErrClosed
-	}
-	parts := make(chan map[SeatID]map[string]feed.Row, len(r.shards))
-	for _, sh := range r.shards {
-		sh.do(func() {
-			part := map[SeatID]map[string]feed.Row{}
-			for _, o := range sh.outs {
-				for _, st := range o.streams {
-					st.Account(&o.account)
-				}
-				part[o.seat.id] = maps.Clone(o.account.Rows)
-			}
-			parts <- part
-		})
-	}
-	all := map[SeatID]map[string]feed.Row{}
-	for range r.shards {
-		select {
-		case part := <-parts:
-			maps.Copy(all, part)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-s.stopped:
-			return nil, ErrClosed
-		}
-	}
-	return all, nil
-}
-
 // Drain stops admitting, tells every client why and when to come back (spread over a few seconds), closes the rooms, and
 // returns nil when all rooms and links have ended, or ctx's error. Call Close after it.
 func (s *Server) Drain(ctx context.Context) error {
@@ -399,6 +364,7 @@ func (s *Server) keepHouse() {
 			return
 		case now := <-t.C:
 			s.updateRates(now)
+			s.updateSeconds(now)
 			s.hub.forget(now)
 			s.warnFIFO(now)
 			s.joins.mu.Lock()

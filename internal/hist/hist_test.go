@@ -212,3 +212,34 @@ func BenchmarkRecord(b *testing.B) {
 		h.Record(time.Duration(i & 0xfffff))
 	}
 }
+
+func TestSince(t *testing.T) {
+	var h Histogram
+	for range 100 {
+		h.Record(time.Millisecond)
+	}
+	old := h.Snapshot()
+	if d := old.Since(nil); d.Count() != 100 {
+		t.Errorf("since nothing: %d", d.Count())
+	}
+	if d := h.Snapshot().Since(old); d.Count() != 0 || d.Quantile(0.99) != 0 {
+		t.Errorf("nothing new: %d, p99 %v", d.Count(), d.Quantile(0.99))
+	}
+	for range 50 {
+		h.Record(30 * time.Microsecond)
+	}
+	d := h.Snapshot().Since(old)
+	if p := d.Quantile(0.99); d.Count() != 50 || p < 29*time.Microsecond || p > 31*time.Microsecond || d.Max() > 31*time.Microsecond || d.Sum() != 1500*time.Microsecond {
+		t.Errorf("%d samples, p99 %v, max %v, sum %v", d.Count(), p, d.Max(), d.Sum())
+	}
+	h.Record(time.Second)
+	if d := h.Snapshot().Since(old); d.Count() != 51 || d.Max() != time.Second {
+		t.Errorf("%d samples, max %v", d.Count(), d.Max())
+	}
+	old = h.Snapshot()
+	h.Reset()
+	h.Record(time.Microsecond)
+	if d := h.Snapshot().Since(old); d.Count() != 1 || d.Max() != time.Microsecond {
+		t.Errorf("after a reset: %d samples, max %v", d.Count(), d.Max())
+	}
+}
