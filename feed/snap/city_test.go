@@ -73,6 +73,7 @@ type city struct {
 	calm    bool // nothing happens but what is under way
 
 	bang    uint32
+	banged  []uint32
 	looks   [citySeats][2]float64
 	own     [citySeats]EntityID
 	see     [citySeats]uint32
@@ -253,6 +254,7 @@ func (c *city) drive() {
 	}
 	if r.IntN(6) == 0 {
 		c.bang++
+		c.banged = append(c.banged, c.bang)
 		c.bangs.Emit(bang{c.bang})
 	}
 }
