@@ -1,13 +1,18 @@
 // Two clocks over one stream of arrivals: which tick to show now, and which tick an input given now is for.
 //
 // A packet's offset is its arrival minus its tick's time. The least offset of the last 60 packets is the base: a packet that
-// met no delay. Everything above it is jitter, and the render clock stays behind by as much as nearly all packets need.
+// met no delay. Everything above it is jitter. What a packet needs of the render clock is that it has not passed the tick before the
+// packet's when the packet comes; the clock stays behind by as much as nearly all packets need, be they late or the ones before them lost.
+//
+// lab/motion/clock.go is the twin of this file; test/motion.test.ts holds both to wire/testdata/motion.json.
 
 const WINDOW = 60; // packets, 3 s at 20 Hz
 
 /** Longest buffer in ms. Uncapped, a lossy ordered link drives it to 400 ms for stalls that no buffer hides anyway. */
 const MAX_DELAY_ORDERED = 250;
 const MAX_DELAY_UNORDERED = 400;
+/** What was away for this long was not late: no buffer is made for it. */
+const PAUSE_MS = 1000;
 
 /** How late packets come, over the last {@link WINDOW} of them. */
 export class Arrivals {
@@ -34,31 +39,36 @@ export class Arrivals {
     this.next = (this.next + 1) % WINDOW;
     if (this.count < WINDOW) this.count++;
     let base = Infinity;
-    let a = -Infinity; // the three largest: the third of 60 is the 97th percentile
-    let b = -Infinity;
-    let c = -Infinity;
-    for (let i = 0; i < this.count; i++) {
-      const o = this.offsets[i]!;
-      if (o < base) base = o;
-      if (o > a) {
-        c = b;
-        b = a;
-        a = o;
-      } else if (o > b) {
-        c = b;
-        b = o;
-      } else if (o > c) {
-        c = o;
-      }
-    }
+    for (let i = 0; i < this.count; i++) base = Math.min(base, this.offsets[i]!);
     this.base = base;
-    this.jitter = (this.count >= 40 ? c : this.count >= 20 ? b : a) - base;
+    this.jitter = high(this.offsets, this.count) - base;
   }
 }
 
+// The 97th percentile of the first count numbers: of 60 the third largest.
+function high(of: Float64Array, count: number): number {
+  let a = -Infinity;
+  let b = -Infinity;
+  let c = -Infinity;
+  for (let i = 0; i < count; i++) {
+    const o = of[i]!;
+    if (o > a) {
+      c = b;
+      b = a;
+      a = o;
+    } else if (o > b) {
+      c = b;
+      b = o;
+    } else if (o > c) {
+      c = o;
+    }
+  }
+  return count >= 40 ? c : count >= 20 ? b : a;
+}
+
 /**
- * The render clock: turns local time into the tick to show. It runs behind the newest tick by one send period plus the
- * jitter, at a rate within 5 % of real time, and jumps when it is off by more than 250 ms. In a room without a beat it always
+ * The render clock: turns local time into the tick to show. It runs behind the newest tick by what 97 % of the last
+ * packets needed, at least a send period, and 10 ms, at a rate within 5 % of real time, and jumps when it is off by more than 250 ms. In a room without a beat it always
  * shows the newest tick.
  */
 export class RenderClock {
@@ -73,7 +83,9 @@ export class RenderClock {
   private readonly maxDelay: number;
   private last = -Infinity;
   private newest = -1;
-  private sinceMiss = WINDOW;
+  private readonly needs = new Float64Array(WINDOW); // by packet: its arrival − the time of the tick that was the newest until then
+  private next = 0;
+  private count = 0;
   private shown = 0; // ms of server time
 
   constructor(arrivals: Arrivals, sendHz: number, ordered: boolean) {
@@ -86,18 +98,22 @@ export class RenderClock {
   reset(): void {
     this.newest = -1;
     this.last = -Infinity;
-    this.sinceMiss = WINDOW;
+    this.next = this.count = 0;
     this.delay = this.periodMs + 10;
   }
 
-  /** Notes that a packet has come, after {@link Arrivals.note}; missed: one before it has not. */
-  arrive(tick: number, missed: boolean): void {
-    if (tick > this.newest) this.newest = tick;
-    this.sinceMiss = missed ? 0 : this.sinceMiss + 1;
-    const want = Math.min(
-      this.maxDelay,
-      this.periodMs + 10 + this.arrivals.jitter + (this.sinceMiss < WINDOW ? this.periodMs : 0),
-    );
+  /** Notes that a packet has come at local time now, after {@link Arrivals.note}. One that was overtaken helps nobody and is not told. */
+  arrive(tick: number, now: number): void {
+    if (tick <= this.newest) return;
+    const { tickMs, base } = this.arrivals;
+    const need = now - this.newest * tickMs;
+    if (this.newest >= 0 && need - base < PAUSE_MS) {
+      this.needs[this.next] = need;
+      this.next = (this.next + 1) % WINDOW;
+      if (this.count < WINDOW) this.count++;
+    }
+    this.newest = tick;
+    const want = Math.min(this.maxDelay, Math.max(this.periodMs, high(this.needs, this.count) - base) + 10);
     this.delay += (want - this.delay) * (want > this.delay ? 0.25 : 0.02);
   }
 
@@ -164,16 +180,23 @@ export class InputClock {
     return (now - this.arrivals.base) / this.arrivals.tickMs + this.lead;
   }
 
-  /** Takes the margin of the input labelled acked, the newest that had come; sent is the newest label sent so far. */
-  margin(steps: number, acked: number, sent: number): void {
+  /**
+   * Takes what a state packet of that tick says: the margin of the newest input that had come, and its label; sent is the newest
+   * label sent so far. Every packet tells something, also one that acks nothing new.
+   */
+  margin(steps: number, acked: number, tick: number, sent: number): void {
     // After a change, margins of inputs that were labelled before it would count it twice.
     if (acked < this.holdUntil) return;
-    if (steps < this.goal - 1) {
+    // Of inputs that come together after a hold-up, the newest has a good margin, and one that was lost has none. How far the newest is
+    // ahead of the packet's tick shows both.
+    const least = this.goal - 1;
+    steps = Math.min(steps, acked - tick - 1 + least);
+    if (steps < least) {
       this.change(Math.min(30, this.goal - steps), sent);
       return;
     }
     this.least = Math.min(this.least, steps);
-    if (++this.seen < 25) return;
+    if (++this.seen < WINDOW) return;
     const over = this.least - this.goal;
     if (over > 1) this.change(over > 6 ? 3 - over : -over / 2, sent);
     this.seen = 0;

@@ -12,6 +12,8 @@ const REPEAT = 3;
 const REPEAT_UNORDERED = 4;
 /** A packet is acked after this long at the latest: by an input that goes out anyhow, else by an ack alone. */
 const ACK_MS = 250;
+/** A picture older than this is not what the player acts on: the page draws none. */
+const PICTURE_MS = 250;
 /** A link that has this many bytes waiting takes no more inputs: they would be late. */
 const MAX_WAITING_BYTES = 16 << 10;
 
@@ -31,6 +33,10 @@ export class Inputs {
   private ordered = true;
   private sampler: Sampler | null = null;
   private clock: InputClock | null = null;
+  private asked = false; // the server wants to know what the player sees
+  private picture = 0; // the tick shown
+  private pictureAt = -Infinity;
+  private behind = 0; // the newest label against the picture it was given before, in ticks; 0: unknown
   private wanted = false; // the page gives inputs
   private dirty = false; // without a beat: a change waits for its turn
   private timer: unknown = null;
@@ -68,6 +74,8 @@ export class Inputs {
     this.hz = w.hz;
     this.sendHz = w.sendHz;
     this.ordered = w.ordered;
+    this.asked = (w.rewindMs ?? 0) > 0;
+    this.behind = 0;
     this.clock = new InputClock(arrivals, rttMs, Math.max(1, Math.min(MAX_INPUTS, w.hz / SENDS_PER_SEC)));
     this.sampler!.restart();
     this.sentLabels.fill(0);
@@ -78,6 +86,20 @@ export class Inputs {
     this.sentAt = -Infinity;
   }
 
+  /** The page shows tick from now on. */
+  shows(tick: number, now: number): void {
+    this.picture = tick;
+    this.pictureAt = now;
+  }
+
+  // Takes the samples that are due. What they hold was set by what the page last showed.
+  private sample(now: number): void {
+    const s = this.sampler!;
+    const before = s.label;
+    s.sampleTo(this.clock!.label(now));
+    if (s.label !== before) this.behind = now - this.pictureAt > PICTURE_MS ? 0 : s.label - this.picture;
+  }
+
   /** Sets fields of the current input. It throws for a field that the world's input does not have. */
   set(fields: Record<string, unknown>): void {
     const s = this.sampler;
@@ -85,7 +107,7 @@ export class Inputs {
     const now = this.env.now();
     const running = this.running;
     // What was held until now belongs to the steps until now.
-    if (running) s.sampleTo(this.clock!.label(now));
+    if (running) this.sample(now);
     let changed = !this.wanted;
     this.wanted = true;
     for (const name in fields) {
@@ -152,7 +174,7 @@ export class Inputs {
       return;
     }
     const s = this.sampler!;
-    s.sampleTo(this.clock!.label(now));
+    this.sample(now);
     // Frames come every 16.7 ms; without some slack each message would wait for one frame more.
     const period = Math.max(1000 / SENDS_PER_SEC - 4, 0);
     if (now - this.sentAt >= period || s.fresh >= MAX_INPUTS) this.send(now);
@@ -179,7 +201,8 @@ export class Inputs {
     const s = this.sampler!;
     const link = this.link();
     if (link === null || link.buffered > MAX_WAITING_BYTES) return;
-    const msg = s.message(this.acks, this.ordered ? REPEAT : REPEAT_UNORDERED);
+    const seen = !this.asked || s.label === 0 ? -1 : this.behind <= 0 ? 0 : Math.max(1, Math.min(0xffff, Math.round(this.behind * 16)));
+    const msg = s.message(this.acks, this.ordered ? REPEAT : REPEAT_UNORDERED, seen);
     if (msg === null) return;
     this.sentAt = now;
     this.unackedAt = -1;
@@ -215,15 +238,15 @@ export class Inputs {
     }, wait);
   }
 
-  /** Takes in what a state packet says of the inputs. */
-  margins(h: StateHeader, now: number): void {
+  /** Takes in what a state packet of that tick says of the inputs. */
+  margins(h: StateHeader, tick: number, now: number): void {
     const s = this.sampler;
     if (h.margin === MARGIN_NONE || s === null || s.label === 0) return;
     this.margin = h.margin;
     const label = near16(s.label, h.inputAck);
+    this.clock!.margin(h.margin, label, tick, s.label);
     if (label === this.lastAck) return;
     this.lastAck = label;
-    this.clock!.margin(h.margin, label, s.label);
     if (this.sentLabels[label & 255] === label) this.roundTrip(now - this.sentTimes[label & 255]!);
   }
 }

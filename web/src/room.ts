@@ -288,6 +288,7 @@ export class Room<S extends Shape = AnyShape> {
     this.inputs.pump(this.env.now());
     this.predictor?.frame(now, this.inputs.at(now));
     if (this.timeline !== null) this.rendered = this.timeline.advance(now);
+    this.inputs.shows(this.rendered, now);
     return this.shown;
   }
 
@@ -422,7 +423,6 @@ export class Room<S extends Shape = AnyShape> {
     const { acks } = this.inputs;
     const { ordered } = this.welcome;
     this.rates.note(msg.length, 1, now);
-    const before = acks.newest;
     this.begun = this.old = false;
     try {
       parseState(msg, h, this.section);
@@ -440,10 +440,9 @@ export class Room<S extends Shape = AnyShape> {
     if (this.old) return;
     this.badInRow = 0;
     acks.note(h.seq);
-    const missed = !ordered && this.newest >= 0 && ((h.seq - before) & 0xffff) > 1;
     this.newest = Math.max(this.newest, this.at.tick);
     this.arrivals.note(this.at.tick, now);
-    this.clock.arrive(this.at.tick, missed);
+    this.clock.arrive(this.at.tick, now);
     const { timeline, feeds } = this;
     timeline?.packet(this.at.tick);
     const snap = feeds?.snap ?? null;
@@ -454,7 +453,7 @@ export class Room<S extends Shape = AnyShape> {
       const hash = feeds?.hash() ?? null;
       if (hash !== null && hash !== h.hash) this.mismatches++;
     }
-    this.inputs.margins(h, now);
+    this.inputs.margins(h, this.at.tick, now);
     timeline?.idle(now);
     this.inputs.afterPacket(now);
   }

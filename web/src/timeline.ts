@@ -1,6 +1,10 @@
 // One timeline for every entity and event: what the decoder brings is kept with its tick and shown when the render clock passes
 // it. Between two samples numbers are interpolated. An entity that is not in a packet goes on as both ends expect it to, so after its
-// newest sample it is shown as extrapolated from there; past the newest packet all run on for a moment and fade to a stop.
+// newest sample it is shown as extrapolated from there; past the newest packet all run on for a moment and fade to a stop. Where a later
+// sample shows that it was elsewhere, the error is blended out.
+//
+// lab/motion/timeline.go is the twin of this file, as far as it decides where things are; test/motion.test.ts holds both to
+// wire/testdata/motion.json.
 
 import { RenderClock } from "./clock.ts";
 import { ENTITY_NAMES, EVENT_NAMES, type FieldSchema, type TypeSchema, type Values, viewClass } from "./view.ts";
@@ -8,13 +12,20 @@ import { MAX_AHEAD } from "./wire.ts";
 
 /** Samples kept of an entity: the longest buffer at 60 packets a second, twice over. */
 const SAMPLES = 32;
+const RINGS = 4;
 /** Events that may wait to be shown. */
 const MAX_EVENTS = 1024;
 /** Past the newest packet motion runs on for RUN_MS, then fades out over FADE_MS. */
 const RUN_MS = 100;
 const FADE_MS = 150;
-/** The error that running on left behind is halved every HALF_MS. */
-const HALF_MS = 80;
+/**
+ * How fast what was shown comes to what it should have been, near and far: after five times this it is there. Far away nobody sees the
+ * difference, but each jolt.
+ */
+const BLEND_MS = 48;
+const BLEND_FAR_MS = 80;
+/** What is outside of the innermost ring is told of within this time when it strays. */
+const FAR_MS = 200;
 /** A page that has not asked for a view for this long is not looking. */
 const UNSEEN_MS = 1000;
 /** Events older than this when the page wakes up are not played. */
@@ -41,6 +52,8 @@ interface Motion {
   /** The angle along which a body looks; -1: the field is none of a body's. */
   turn: Int16Array;
   side: Uint8Array;
+  /** Half of what a number is rounded to, by ring and field. */
+  half: Float64Array;
   /** What one unit of by, or of by2, is in a tick. */
   per: Float64Array;
   per2: Float64Array;
@@ -52,13 +65,14 @@ function motion(fields: readonly FieldSchema[]): Motion {
   const n = fields.length;
   const m: Motion = {
     mode: new Uint8Array(n), leap: new Float64Array(n), group: new Int32Array(n), by: new Int16Array(n).fill(-1), by2: new Int16Array(n),
-    turn: new Int16Array(n).fill(-1), side: new Uint8Array(n), per: new Float64Array(n), per2: new Float64Array(n), order: [],
+    turn: new Int16Array(n).fill(-1), side: new Uint8Array(n), half: new Float64Array(RINGS * n), per: new Float64Array(n), per2: new Float64Array(n), order: [],
   };
   const group = (name: string): string => (name.includes(".") ? name.slice(0, name.lastIndexOf(".")) : /^[xyz]$/.test(name) ? "" : name);
   const pose = fields.some((f) => f.pose);
   fields.forEach((f, i) => {
     m.mode[i] = f.kind === "float" ? LINEAR : f.kind === "angle" ? ANGLE : STEP;
     m.leap[i] = ((2 ** f.bits - 1) * f.q) / 8;
+    for (let ring = 0; ring < RINGS; ring++) m.half[ring * n + i] = (f.q * 2 ** (f.lod?.[ring] ?? 0)) / 2;
     fields.forEach((g, j) => {
       if (group(g.name) === group(f.name)) m.group[i]! |= 1 << j;
     });
@@ -116,8 +130,13 @@ export class Entity implements Values {
   /** @internal */ $shown = false;
   /** @internal */ $running = false; // was shown past the newest packet
   /** @internal */ $held = false; // numbers are not all the timeline's: some are predicted
-  /** @internal */ $offset: Float64Array | null = null;
+  /** @internal */ $ring = 0;
+  /** @internal */ $strayed = false; // a sample came that changes what was shown already
+  /** @internal */ $offset: Float64Array | null = null; // from what it should be to what is shown
+  /** @internal */ $drift: Float64Array | null = null; // how that changes, in a ms
   /** @internal */ $fading = false;
+  /** @internal */ $frames = 0;
+  /** @internal */ readonly $prev: Float64Array; // what was shown a frame before
 
   constructor(kind: EntityKind, id: number) {
     this.$kind = kind;
@@ -126,6 +145,7 @@ export class Entity implements Values {
     const n = kind.fields.length;
     this.numbers = new Float64Array(n);
     this.texts = [];
+    this.$prev = new Float64Array(n);
     this.$samples = new Float64Array(SAMPLES * n);
   }
 }
@@ -195,6 +215,7 @@ export class Timeline {
   private lastTick = -Infinity;
   private lastNewest = -1;
   private lastNow = -Infinity;
+  private lastDt = 0;
   private lastSeen = -Infinity;
   private readonly scratch: Float64Array;
 
@@ -252,6 +273,7 @@ export class Timeline {
     }
     const e = new k.View(k, id);
     e.$enter = tick;
+    e.$ring = ring;
     this.byID.set(id, e);
     this.push(e, numbers, tick, false);
     setTexts(e.texts, texts);
@@ -288,18 +310,20 @@ export class Timeline {
 
   private sample(e: Entity, numbers: ArrayLike<number>, texts: readonly string[], tick: number, ring: number): void {
     setTexts(e.texts, texts);
+    e.$ring = ring;
     const last = e.$ticks[e.$head]!;
     if (tick < last) return;
     const before = tick > this.newest ? this.newest : this.before;
     if (before > last && before < tick) {
       // It was not in the packets between. In the innermost ring it went on as expected until the last of them. Farther out it may have
-      // strayed from that at any time: the way to the sample begins where it is shown now.
-      const from = ring === 0 ? before : Math.min(before, this.lastTick);
+      // strayed from that before, though not long before.
+      const from = ring === 0 ? before : Math.min(before, tick - FAR_MS / this.tickMs);
       if (from > last) {
         this.extrapolate(e, e.$head, from - last, this.scratch);
         this.push(e, this.scratch, from, false);
       }
     }
+    if (last < this.lastTick && this.tickMs > 0) e.$strayed = true;
     this.push(e, numbers, tick, tick === last);
   }
 
@@ -318,8 +342,29 @@ export class Timeline {
       if (!replace && prev >= 0 && m.mode[i] === LINEAR && Math.abs(v - e.$samples[prev * n + i]!) > m.leap[i]!) leap |= m.group[i]!;
       e.$samples[at + i] = v;
     }
+    if (!replace && prev >= 0) this.settle(e, prev, leap, tick - e.$ticks[prev]!);
     e.$ticks[e.$head] = tick;
     if (!replace) e.$leaps[e.$head] = leap;
+  }
+
+  // Takes the rounding out of the newest sample. What was sent is anywhere within half a step of what was told; of those places it takes the
+  // nearest to where the rates lead from the sample before. Else each sample would be a small jolt, and far away a large one.
+  private settle(e: Entity, prev: number, leap: number, ticks: number): void {
+    const n = e.numbers.length;
+    const s = e.$samples;
+    const a = prev * n;
+    const b = e.$head * n;
+    const m = e.$kind.motion;
+    const dt = Math.min(ticks, MAX_AHEAD);
+    for (let k = 0; k < m.order.length; k++) {
+      const i = m.order[k]!;
+      if (m.mode[i] === STEP || (leap & (1 << i)) !== 0) continue;
+      const half = e.$ring < RINGS ? m.half[e.$ring * n + i]! : 0;
+      let d = s[a + i]! + ((speed(m, i, s, a) + speed(m, i, s, b)) / 2) * dt - s[b + i]!;
+      if (m.mode[i] === ANGLE) d = turn(d);
+      const v = s[b + i]! + Math.max(-half, Math.min(half, d));
+      s[b + i] = m.mode[i] === ANGLE ? turn(v) : v;
+    }
   }
 
   /** Moves to local time now: brings every shown entity up to date and plays what is due. It returns the tick shown. */
@@ -353,14 +398,18 @@ export class Timeline {
     }
     this.entering.length = n;
 
-    const decay = jumped ? 0 : 0.5 ** (dt / HALF_MS);
     for (const e of this.entities) {
       e.own = e.id === this.ownID;
-      if (e.$running && this.newest !== this.lastNewest && !jumped && !e.$held) this.startFade(e);
+      if (jumped) e.$fading = false;
+      else if ((e.$strayed || (e.$running && this.newest !== this.lastNewest)) && e.$frames > 0 && !e.$held) this.startFade(e);
+      e.$strayed = false;
+      e.$prev.set(e.numbers);
+      e.$frames++;
       this.evaluate(e, tick);
-      if (e.$fading) this.fade(e, decay);
+      if (e.$fading) this.fade(e, dt);
       if (e.own) this.listener.own?.(e, tick);
     }
+    this.lastDt = dt;
     this.lastTick = tick;
     this.lastNewest = this.newest;
 
@@ -410,34 +459,55 @@ export class Timeline {
     }
   }
 
-  private fade(e: Entity, decay: number): void {
+  // Lets what is left of an error decay like a critically damped spring, which starts with the speed that it has and stops without a jolt.
+  private fade(e: Entity, dt: number): void {
     const off = e.$offset!;
-    const { fields } = e.$kind;
+    const drift = e.$drift!;
+    const { fields, motion: m } = e.$kind;
+    const w = 1 / (e.$ring === 0 ? BLEND_MS : BLEND_FAR_MS);
+    const decay = Math.exp(-w * dt);
     let left = false;
     for (let i = 0; i < off.length; i++) {
-      if (off[i] === 0) continue;
-      off[i]! *= decay;
-      if (Math.abs(off[i]!) < fields[i]!.q) off[i] = 0;
-      else left = true;
+      if (off[i] === 0 && drift[i] === 0) continue;
+      const k = drift[i]! + w * off[i]!;
+      const d = (off[i]! + k * dt) * decay;
+      const v = (drift[i]! - w * k * dt) * decay;
+      const small = fields[i]!.q / 16;
+      const done = Math.abs(d) < small && Math.abs(v) < small * w;
+      off[i] = done ? 0 : d;
+      drift[i] = done ? 0 : v;
+      if (!done) left = true;
       e.numbers[i]! += off[i]!;
+      if (m.mode[i] === ANGLE) e.numbers[i] = turn(e.numbers[i]!);
     }
     e.$fading = left;
   }
 
-  // What was shown stays where it is, and its distance from the truth decays.
+  // What was shown goes on from where it is, as fast as it does, and comes to what it should be.
   private startFade(e: Entity): void {
     const n = e.numbers.length;
     const off = (e.$offset ??= new Float64Array(n));
-    off.set(e.numbers);
-    this.evaluate(e, this.lastTick);
+    const drift = (e.$drift ??= new Float64Array(n));
     const m = e.$kind.motion;
+    off.set(e.numbers);
+    this.evaluate(e, this.lastTick - this.lastDt / this.tickMs);
+    drift.set(e.numbers);
+    this.evaluate(e, this.lastTick);
     let leap = false;
     for (let i = 0; i < n; i++) {
-      const d = off[i]! - e.numbers[i]!;
-      off[i] = m.mode[i] === LINEAR ? d : m.mode[i] === ANGLE && m.by[i]! >= 0 ? turn(d) : 0;
-      if (m.mode[i] === LINEAR && Math.abs(d) > m.leap[i]!) leap = true;
+      let d = off[i]! - e.numbers[i]!;
+      let way = off[i]! - e.$prev[i]! - (e.numbers[i]! - drift[i]!);
+      if (m.mode[i] === LINEAR) {
+        if (Math.abs(d) > m.leap[i]!) leap = true;
+      } else if (m.mode[i] === ANGLE) {
+        d = turn(d);
+        way = turn(way);
+      } else {
+        d = way = 0;
+      }
+      off[i] = d;
+      drift[i] = this.lastDt > 0 && e.$frames > 1 ? way / this.lastDt : 0;
     }
-    if (leap) off.fill(0);
     e.$fading = !leap;
   }
 

@@ -12,6 +12,8 @@ export interface FieldSchema {
   q: number;
   /** It says where and how, not what. */
   pose?: boolean;
+  /** Low bits that are rounded away, by ring; absent: none. */
+  lod?: number[];
   /** How it goes on between packets, see SnapAhead; absent: it stays. */
   ahead?: { by: number; by2?: number; angle?: number; side?: number; mul: number; shift: number };
 }

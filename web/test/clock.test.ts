@@ -21,7 +21,7 @@ function play(seconds: number, delayOf: (packet: number) => number, frame: (now:
   for (let now = coming[0]!.at; now < seconds * 1000; now += TICK) {
     for (; i < coming.length && coming[i]!.at <= now; i++) {
       arrivals.note(coming[i]!.tick, coming[i]!.at);
-      clock.arrive(coming[i]!.tick, false);
+      clock.arrive(coming[i]!.tick, coming[i]!.at);
     }
     frame(now, clock.advance(now), clock);
   }
@@ -73,14 +73,14 @@ test("after a pause the clock jumps and says so", () => {
   const arrivals = new Arrivals(TICK);
   const clock = new RenderClock(arrivals, 20, true);
   arrivals.note(0, 100);
-  clock.arrive(0, false);
+  clock.arrive(0, 100);
   clock.advance(100);
   assert.equal(clock.jumped, true);
   clock.advance(116);
   assert.equal(clock.jumped, false);
   for (let p = 1; p < 100; p++) {
     arrivals.note(p * 3, 100 + p * 50);
-    clock.arrive(p * 3, false);
+    clock.arrive(p * 3, 100 + p * 50);
   }
   const tick = clock.advance(5100);
   assert.equal(clock.jumped, true);
@@ -99,7 +99,7 @@ test("a room without a beat shows the newest", () => {
   const arrivals = new Arrivals(0);
   const clock = new RenderClock(arrivals, 20, true);
   arrivals.note(5, 1000);
-  clock.arrive(5, false);
+  clock.arrive(5, 1000);
   assert.equal(clock.advance(1001), 5);
   assert.equal(new InputClock(arrivals, 50, 1).label(2000), 0);
 });
@@ -128,7 +128,7 @@ test("the lead settles where inputs come in time, whatever the distance", () => 
         const [a, m] = [acked, margin];
         if (now > down) {
           arrivals.note(tick, now + down);
-          if (a >= 0) clock.margin(m, a, label);
+          if (a >= 0) clock.margin(m, a, tick, label);
         }
         label = Math.max(label, clock.label(now));
         if (arrivals.count > 0) flying.push({ at: now + up, label });

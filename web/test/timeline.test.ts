@@ -51,7 +51,7 @@ class Rig {
     this.line.packet(tick);
     fill(this.line);
     this.arrivals.note(tick, at);
-    this.clock.arrive(tick, false);
+    this.clock.arrive(tick, at);
     this.line.idle(at);
     this.now = at;
   }
@@ -423,7 +423,7 @@ test("fields whose name is taken get another one", () => {
   line.enter(0, 5, [11, 0, 12, 13], ["", "kind"], 1);
   line.event(0, [1, 42], [], 1);
   arrivals.note(1, 0);
-  clock.arrive(1, false);
+  clock.arrive(1, 0);
   line.advance(1);
   const e = line.get(5) as Entity & { id_: number; type_: string; a: { b: { c: number }; d: number } };
   assert.deepEqual([e.id, e.id_, e.type, e.type_, e.a.b.c, e.a.d, id], [5, 11, "t", "kind", 12, 13, 42]);
