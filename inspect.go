@@ -23,13 +23,20 @@ import (
 type Inspection struct {
 	Room RoomStats
 	// Steps are the room's last 1,200 steps, oldest first; none in a room without a beat.
-	Steps []beat.Sample
+	Steps []StepSample
 	// Seats are the taken seats, by id, those included whose player is away.
 	Seats []SeatStats
 	// Spent is where the bytes of all seats went since the room opened, those included that have left. Its Packets and Bytes
 	// are the room's own counts.
 	Spent Spent
 }
+
+// StepSample is one executed step of a room: when it was due on the server's clock, how late it began, how long after the one before, and
+// how long it took.
+type StepSample = beat.Sample
+
+// RecentSteps is how many of its last steps a room remembers one by one.
+const RecentSteps = beat.RecentSteps
 
 // SeatStats is one seat. What is of the encoder's is as of its last round.
 type SeatStats struct {
@@ -165,7 +172,7 @@ func (s *Server) Inspect(ctx context.Context, world, room string) (Inspection, e
 	s.mu.Unlock()
 	in.Room = r.stats(rate, time.Second)
 	if b != nil {
-		in.Steps = b.Recent(make([]beat.Sample, 0, beat.RecentSteps+1))
+		in.Steps = b.Recent(make([]StepSample, 0, RecentSteps+1))
 	}
 	in.Spent = Spent{For: in.Room.Age, Packets: in.Room.PacketsOut, Bytes: in.Room.PacketBytesOut, Rows: sortRows(rows)}
 	return in, nil

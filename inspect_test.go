@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 	"unicode"
-
-	"github.com/drumline-engine/drumline/beat"
 )
 
 func rowBits(sp Spent) (n uint64) {
@@ -39,7 +37,7 @@ func TestInspect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if in.Room.Room != "r" || in.Room.Players != 89 || len(in.Seats) != 89 || len(in.Steps) != beat.RecentSteps {
+			if in.Room.Room != "r" || in.Room.Players != 89 || len(in.Seats) != 89 || len(in.Steps) != RecentSteps {
 				t.Fatalf("%+v, %d seats, %d steps", in.Room, len(in.Seats), len(in.Steps))
 			}
 			if !slices.IsSortedFunc(in.Seats, func(a, b SeatStats) int { return int(a.Seat) - int(b.Seat) }) {

@@ -13,6 +13,11 @@ import (
 
 const debugText = `drumline debug
 
+inspector                   the page that shows what follows
+rooms                       the server's last two minutes, its threads, and its rooms
+room?world=W&room=R         one room: its last 1,200 steps, its seats, and where its bytes went
+explain?world=W&room=R&seat=N
+                            where one client's bytes went, since it came and lately
 account?world=W&room=R      where the bytes of each seat of a room went since it joined: bits and writes by type and field
 stats                       everything the server counts, as JSON
 window                      GET: what was measured since the window began; POST: begin a new one

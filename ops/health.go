@@ -108,14 +108,17 @@ func makeHealth(st drumline.Stats, p HealthProcess) Health {
 	}
 	v.BytesPerS, v.PacketsPerS = round(v.BytesPerS, 0), round(v.PacketsPerS, 1)
 	for _, r := range busiest(st.Rooms, maxListedRooms) {
-		b := r.Beat
 		v.Rooms = append(v.Rooms, HealthRoom{World: r.World, Room: r.Room, AgeS: round(r.Age.Seconds(), 1), Tick: uint32(r.Tick),
 			Hz: r.Hz, SendHz: r.SendHz, Seats: r.Seats, Players: r.Players, Waiting: r.Waiting,
 			BytesPerS: round(r.BytesOutPerSec, 0), PacketsS: round(r.PacketsPerSec, 1), Held: round(r.Held, 1),
-			Beat: HealthBeat{Steps: b.Steps, Late: b.Late, Skipped: b.Skipped, Doubled: b.Doubled, Dropped: b.Dropped,
-				Stalls: b.Stalls, Interval: b.Interval, Lateness: b.Lateness, Step: b.Step}})
+			Beat: makeHealthBeat(r.Beat)})
 	}
 	return v
+}
+
+func makeHealthBeat(b drumline.BeatStats) HealthBeat {
+	return HealthBeat{Steps: b.Steps, Late: b.Late, Skipped: b.Skipped, Doubled: b.Doubled, Dropped: b.Dropped,
+		Stalls: b.Stalls, Interval: b.Interval, Lateness: b.Lateness, Step: b.Step}
 }
 
 // busiest returns at most n rooms, those with the most players first, then by name.

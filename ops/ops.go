@@ -38,6 +38,9 @@ type Source interface {
 	Window() drumline.Window
 	ResetWindow()
 	Account(ctx context.Context, world, room string) (map[drumline.SeatID]map[string]feed.Row, error)
+	Inspect(ctx context.Context, world, room string) (drumline.Inspection, error)
+	Explain(ctx context.Context, world, room string, seat drumline.SeatID) (drumline.Explanation, error)
+	History() []drumline.Second
 	// Distribution is described at drumline.Server. Each call's counts are at least those of the call before.
 	Distribution(what string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration)
 }
@@ -51,6 +54,9 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// RoomSeries is how many rooms have metrics of their own; the others are added up as room="_other". Default 100.
 	RoomSeries int
+	// Inspector is the page of /debug/inspector, which package web makes. It is answered to those who may see /debug, and if a Token is
+	// set to everybody: it then asks for it. Nil: there is no such page.
+	Inspector http.Handler
 	// Conns tells about the HTTP server's connections. Nil: those metrics are 0.
 	Conns func() Conns
 	// Logger is told when an answer could not be made. Default slog.Default().
@@ -110,7 +116,7 @@ func newHandlerAt(src Source, o Options, now func() time.Time) (*handler, error)
 	if o.Conns == nil {
 		o.Conns = func() Conns { return Conns{} }
 	}
-	h := &handler{src: src, o: o, now: now, process: newProcess(now())}
+	h := &handler{src: src, o: o, now: now, process: newProcess(now()), inspecting: make(chan struct{}, 1)}
 	h.access = newAccess(o.Token, o.TrustedProxies)
 	metrics, err := h.metricsHandler()
 	if err != nil {
@@ -122,6 +128,9 @@ func newHandlerAt(src Source, o Options, now func() time.Time) (*handler, error)
 	private.HandleFunc("GET /debug/{$}", debugIndex)
 	private.HandleFunc("GET /debug/stats", h.debugStats)
 	private.HandleFunc("GET /debug/account", h.account)
+	private.HandleFunc("GET /debug/rooms", h.debugRooms)
+	private.HandleFunc("GET /debug/room", h.debugRoom)
+	private.HandleFunc("GET /debug/explain", h.debugExplain)
 	private.HandleFunc("GET /debug/window", h.window)
 	private.HandleFunc("POST /debug/window", h.resetWindow)
 	private.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -138,6 +147,9 @@ func newHandlerAt(src Source, o Options, now func() time.Time) (*handler, error)
 	mux.HandleFunc("GET /api/rooms", h.rooms)
 	mux.Handle("/metrics", guarded)
 	mux.Handle("/debug/", guarded)
+	if o.Inspector != nil {
+		mux.HandleFunc("GET /debug/inspector", h.inspectorPage)
+	}
 	h.mux = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
@@ -153,6 +165,8 @@ type handler struct {
 	access  *access
 	process *process
 	mux     http.Handler
+	// inspecting holds one item while the engine is asked about a room.
+	inspecting chan struct{}
 
 	// mu guards what is kept between requests. Whoever finds it too old makes it anew, with mu held, so that a crowd of
 	// requests costs one picture.

@@ -26,6 +26,10 @@ type source struct {
 	window drumline.Window
 	asked  atomic.Int32
 	resets atomic.Int32
+
+	inspection drumline.Inspection
+	history    []drumline.Second
+	stuck      bool // the encoders do not answer
 }
 
 func (s *source) Stats() drumline.Stats {
@@ -51,6 +55,28 @@ func (s *source) Account(_ context.Context, world, room string) (map[drumline.Se
 	}
 	return map[drumline.SeatID]map[string]feed.Row{3: {"player.x": {Bits: 320, Count: 20}}}, nil
 }
+
+func (s *source) Inspect(_ context.Context, world, room string) (drumline.Inspection, error) {
+	if world != "arena" || room != "busy" {
+		return drumline.Inspection{}, drumline.ErrClosed
+	}
+	return s.inspection, nil
+}
+
+func (s *source) Explain(ctx context.Context, world, room string, seat drumline.SeatID) (drumline.Explanation, error) {
+	if s.stuck {
+		<-ctx.Done()
+		return drumline.Explanation{}, ctx.Err()
+	}
+	for _, st := range s.inspection.Seats {
+		if world == "arena" && room == "busy" && st.Seat == seat {
+			return drumline.Explanation{World: world, Room: room, Seat: st, Life: s.inspection.Spent}, nil
+		}
+	}
+	return drumline.Explanation{}, drumline.ErrClosed
+}
+
+func (s *source) History() []drumline.Second { return s.history }
 
 // Distribution tells of two steps of 1 ms.
 func (s *source) Distribution(_ string, bounds []time.Duration) (cumulative []uint64, count uint64, sum time.Duration) {
