@@ -225,6 +225,7 @@ func (e *encoder) process(sh *shard) {
 
 const (
 	sentRing     = 64        // packets whose send time and receipts are kept
+	fateRing     = 128       // packets whose fate is kept: those, and the 32 before that a history names
 	queuedHigh   = 256 << 10 // reliable bytes waiting: no state meanwhile
 	queuedBad    = 2 << 20   // for backlogAfter: close
 	backlogAfter = 10 * time.Second
@@ -240,6 +241,15 @@ type sentPacket struct {
 	receipts [maxFeeds]feed.Receipt
 	open     uint8 // bit i: receipts[i] waits
 }
+
+// fate is what the streams have been told of a packet.
+type fate uint8
+
+const (
+	pending fate = iota
+	arrived      // headers name it from then on
+	givenUp      // no header names it, even if it has arrived after all
+)
 
 // outbox is one seat's side of the encoder. Owned by the encoder worker, but for what is set once.
 type outbox struct {
@@ -260,10 +270,11 @@ type outbox struct {
 	seq      uint32        // of the last packet
 	acked    uint32        // newest acked
 	open     uint32        // oldest packet whose receipts are still open (Unordered)
-	gaveUp   uint32        // newest packet whose receipts were lost because the ring was full
-	ackWord  uint64
+	ackWord  uint64        // as the reader noted it
+	echo     uint64        // as headers tell it: the ack and its history, of packets that the streams know to have arrived
 	sentAt   [sentRing]time.Duration
 	sent     []sentPacket // by seq % sentRing; Unordered only
+	fates    []fate       // by seq % fateRing; Unordered only
 	body     int          // bytes of the packet being built that are feeds' sections
 	figures
 }
@@ -273,12 +284,12 @@ func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 	o.conn, o.epoch = c, epoch
 	o.delivery = c.srv.delivery(c.link)
 	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
-	o.open, o.gaveUp = 1, 0
+	o.open, o.echo = 1, 0
 	o.lastSend = 0
 	o.newLink(c.srv.clock.Now())
 	o.sent = nil
 	if o.delivery == feed.Unordered {
-		o.sent = make([]sentPacket, sentRing)
+		o.sent, o.fates = make([]sentPacket, sentRing), make([]fate, fateRing)
 	}
 	for i, st := range o.streams {
 		if fresh {
@@ -328,16 +339,9 @@ func (o *outbox) close() {
 func (o *outbox) applyAck() (ack uint32, history uint32) {
 	w := o.conn.ack.Load()
 	ack, history = uint32(w>>32), uint32(w)
-	if int32(ack-o.seq) > 0 || o.gaveUp != 0 && int32(ack-o.gaveUp) <= 0 {
-		// Acks a packet that the link refused after all, or one that was given up: the echo stays what it was.
-		return uint32(o.ackWord >> 32), uint32(o.ackWord)
-	}
-	if back := ack - o.gaveUp; o.gaveUp != 0 && back <= 32 {
-		history &= 1<<(back-1) - 1 // what was given up is lost to both ends
-		w = uint64(ack)<<32 | uint64(history)
-	}
-	if w == o.ackWord {
-		return ack, history
+	if w == o.ackWord || int32(ack-o.seq) > 0 {
+		// Nothing new; or the ack of a packet that the link refused after all.
+		return uint32(o.echo >> 32), uint32(o.echo)
 	}
 	o.ackWord = w
 	if int32(ack-o.acked) > 0 {
@@ -354,12 +358,13 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 		}
 	}
 	if o.delivery == feed.Ordered {
+		o.echo = w
 		return ack, history
 	}
 	// Resolve receipts, oldest first: acked, given up (out of the history), or still open.
 	resolvedAll := true
 	for s := o.open; int32(s-ack) <= 0; s++ {
-		if o.sent[s%sentRing].open != 0 {
+		if o.fates[s%fateRing] == pending {
 			back := ack - s
 			switch {
 			case back == 0 || back <= 32 && history>>(back-1)&1 != 0:
@@ -374,16 +379,29 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 			o.open = s + 1
 		}
 	}
-	return ack, history
+	if o.fates[ack%fateRing] == arrived {
+		history = 0
+		for i := range uint32(32) {
+			if s := ack - 1 - i; s >= 1 && s < ack && o.seq-s < fateRing && o.fates[s%fateRing] == arrived {
+				history |= 1 << i
+			}
+		}
+		o.echo = uint64(ack)<<32 | uint64(history)
+	}
+	return uint32(o.echo >> 32), uint32(o.echo)
 }
 
-func (o *outbox) resolve(s uint32, arrived bool) {
+// resolve tells the streams the fate of packet s.
+func (o *outbox) resolve(s uint32, came bool) {
 	p := &o.sent[s%sentRing]
+	if o.fates[s%fateRing] = givenUp; came {
+		o.fates[s%fateRing] = arrived
+	}
 	for i, st := range o.streams {
 		if p.open>>i&1 == 0 {
 			continue
 		}
-		if r := p.receipts[i]; arrived {
+		if r := p.receipts[i]; came {
 			st.Delivered(r)
 		} else {
 			st.Lost(r)
@@ -443,14 +461,15 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 		o.skip(SkipBusy)
 		return true
 	}
+	// Without a beat the next frame comes when somebody asks for it: what may have been lost is asked for here.
+	waits := r.hz == 0 && o.delivery == feed.Unordered && o.seq != o.acked
 	if r.hz == 0 && o.clean(fs) {
 		o.skip(SkipClean)
-		return false
+		return waits
 	}
 	if o.delivery == feed.Unordered && o.seq+1-o.open >= sentRing {
 		// The ring of open receipts is full: the oldest is lost for good, whatever acks may still say.
 		o.resolve(o.open, false)
-		o.gaveUp = o.open
 		o.open++
 	}
 
@@ -491,7 +510,7 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	}
 	o.note(seq, now, &written, wrote)
 	o.tokens -= len(b)
-	owed = headerOnly
+	owed = headerOnly || r.hz == 0 && o.delivery == feed.Unordered
 	if more, ok := o.sendReliable(e, r, fs); !ok {
 		return false
 	} else if more {
@@ -588,7 +607,7 @@ func (o *outbox) note(seq uint32, now time.Duration, written *[maxFeeds]feed.Wri
 	o.sentAt[seq%sentRing] = now
 	if o.delivery == feed.Unordered {
 		p := &o.sent[seq%sentRing]
-		p.open = wrote
+		p.open, o.fates[seq%fateRing] = wrote, pending
 		for i := range o.streams {
 			p.receipts[i] = written[i].Receipt
 		}

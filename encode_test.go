@@ -204,6 +204,55 @@ func TestAckedGivesUp(t *testing.T) {
 	})
 }
 
+// What was given up hides nothing that was told: the echo goes on naming packets on both sides of it.
+func TestEchoNamesAllThatWasTold(t *testing.T) {
+	bubble(t, Spec{Hz: 60, SendHz: 60}, Options{Acked: true, SlowAfter: 20 * time.Second, QuietAfter: 25 * time.Second}, nil, func(ts *testServer) {
+		l := ts.join("r")
+		pause(800 * time.Millisecond)
+		if n := len(l.packets(t)); n < 42 {
+			t.Fatalf("%d packets", n)
+		}
+		l.ack(40, 0xffffffff&^(1<<28)) // all but packet 11
+		pause(600 * time.Millisecond)
+		if st := ts.world("r").main.streams[0]; len(l.packets(t)) < 75 || !slices.Contains(st.lost, 11) {
+			t.Fatalf("%d packets, lost %v", len(l.packets(t)), st.lost)
+		}
+		l.ack(42, 0xffffffff)
+		pause(50 * time.Millisecond)
+		ps := l.packets(t)
+		if p := ps[len(ps)-1]; p.Ack != 42 || p.Acks != 0xffffffff&^(1<<30) {
+			t.Errorf("echo %d %032b", p.Ack, p.Acks)
+		}
+	})
+}
+
+// Without a beat a packet that was lost is noticed all the same: frames come until the newest is acked.
+func TestBeatlessRepairsLoss(t *testing.T) {
+	bubble(t, Spec{Hz: 0, SendHz: 10}, Options{}, func(w *testWorld) {
+		w.onStep = func(w *testWorld, _ *Step[testInput]) { w.main.value++ }
+	}, func(ts *testServer) {
+		l := ts.connect(feed.Unordered)
+		l.sendJSON(KindHello, Hello{Protocol: ProtocolVersion, World: "test", Room: "r"})
+		pause(time.Second)
+		l.ackAll()
+		pause(time.Second)
+		w := ts.world("r")
+		before := w.main.frames.Load()
+		w.room.Wake()
+		pause(time.Second)
+		if n := w.main.frames.Load() - before; n < 8 {
+			t.Errorf("%d frames in a second since a change that nobody has acked", n)
+		}
+		l.ackAll()
+		pause(time.Second)
+		before = w.main.frames.Load()
+		pause(5 * time.Second)
+		if n := w.main.frames.Load() - before; n > 0 {
+			t.Errorf("%d frames at rest", n)
+		}
+	})
+}
+
 // A hash that one feed does not know makes the packet's unknown.
 func TestUnknownHash(t *testing.T) {
 	extra := &counterFeed{}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,6 +170,7 @@ type counterFeed struct {
 	value   uint32
 	streams []*counterStream
 	mu      sync.Mutex
+	frames  atomic.Int32 // captured
 }
 
 type counterFrame struct {
@@ -183,8 +185,11 @@ func (f *counterFrame) Release()        {}
 func (f *counterFeed) Info() feed.Info {
 	return feed.Info{Kind: "counter", Lane: f.lane, Schema: json.RawMessage("{}")}
 }
-func (f *counterFeed) Capture(t feed.Tick) feed.Frame { return &counterFrame{t, f.value} }
-func (f *counterFeed) Leave(feed.SeatID)              {}
+func (f *counterFeed) Capture(t feed.Tick) feed.Frame {
+	f.frames.Add(1)
+	return &counterFrame{t, f.value}
+}
+func (f *counterFeed) Leave(feed.SeatID) {}
 func (f *counterFeed) Join(_ feed.SeatID, d feed.Delivery) feed.Stream {
 	s := &counterStream{d: d, sent: ^uint32(0)}
 	f.mu.Lock()
