@@ -100,6 +100,9 @@ func (s *Spec) fill() error {
 	if s.SendHz < 1 || s.SendHz > 1000 || s.Hz > 0 && s.SendHz > s.Hz {
 		return fmt.Errorf("field SendHz is %d, must be 1 to Hz (%d)", s.SendHz, s.Hz)
 	}
+	if s.Rewind < 0 || s.Rewind > maxRewind || s.Rewind > 0 && s.Hz == 0 {
+		return fmt.Errorf("field Rewind is %v, must be 0 to %v, and 0 in rooms without a beat", s.Rewind, maxRewind)
+	}
 	ints := []struct {
 		name     string
 		v        *int

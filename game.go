@@ -61,6 +61,7 @@ func (g *gameOf[I]) step(tick Tick, dt float64, seats []*Seat) {
 		raw := g.raw[:g.codec.size]
 		var pressed uint32
 		pressed, in.Age, in.Missing = s.inbox.take(uint32(tick), raw)
+		in.Seen = s.inbox.seen
 		old := &g.cached[i]
 		if old.seat != s || !bytes.Equal(old.raw[:len(raw)], raw) {
 			g.codec.decode(raw, g.values[i])

@@ -62,6 +62,8 @@ type Welcome struct {
 	GraceMs  int    `json:"graceMs"`
 	Ordered  bool   `json:"ordered"`
 	Verify   bool   `json:"verify"`
+	// RewindMs above 0 asks for the moment that the player sees, in each input message: Spec.Rewind.
+	RewindMs int `json:"rewindMs,omitempty"`
 	// TickZeroUs is the wall-clock time in µs since 1970 at which tick 0 was due, were no step ever dropped.
 	TickZeroUs int64        `json:"tickZeroUs"`
 	Inputs     []InputField `json:"inputs"`
@@ -247,10 +249,15 @@ func AppendAck(dst []byte, ack uint16, history uint32) []byte {
 //	0  u8  kind     2
 //	1  u16 ack      newest state packet received; 0 before the first
 //	3  u32 history  bit i: packet ack-1-i was received too
-//	7  u8  count    1 … 8
+//	7  u8  count    1 … 8; 128 is added if seen is there
 //	8  u32 label    the step the newest input is for; 0: the next one
-//	12 count × input, newest first, for steps label, label-1, …
-const inputHeaderBytes = 12
+//	12 u16 seen     with 128: how long before its step each input's player saw what he acted on, in 1/16 steps; 0: unknown
+//	.. count × input, newest first, for steps label, label-1, …
+const (
+	inputHeaderBytes = 12
+	inputSeenBytes   = 2
+	inputSeenFlag    = 128
+)
 
 // AppendInputHeader appends the head of an input message; count encoded inputs (Definition.EncodeInput) follow it.
 func AppendInputHeader(dst []byte, ack uint16, history uint32, count int, label Tick) []byte {
@@ -259,6 +266,13 @@ func AppendInputHeader(dst []byte, ack uint16, history uint32, count int, label 
 	dst = binary.LittleEndian.AppendUint32(dst, history)
 	dst = append(dst, byte(count))
 	return binary.LittleEndian.AppendUint32(dst, uint32(label))
+}
+
+// AppendInputHeaderSeen is AppendInputHeader for rooms whose welcome has a RewindMs: behind is how long before its step each input's
+// player saw what he acted on, in 1/16 steps; 0: unknown. label is not 0.
+func AppendInputHeaderSeen(dst []byte, ack uint16, history uint32, count int, label Tick, behind uint16) []byte {
+	dst = AppendInputHeader(dst, ack, history, count|inputSeenFlag, label)
+	return binary.LittleEndian.AppendUint16(dst, behind)
 }
 
 // AppendJSON appends a message of one kind byte and JSON.

@@ -59,6 +59,7 @@ type inputVector struct {
 	Ack     uint16      `json:"ack"`
 	History uint32      `json:"history"`
 	Label   Tick        `json:"label"`
+	Seen    *uint16     `json:"seen,omitempty"` // absent: the message has none
 	Values  [][]float64 `json:"values"`
 }
 
@@ -141,9 +142,14 @@ func buildVectors() packetVectors {
 		}
 		return 0
 	}
-	for n := 1; n <= len(ins); n++ {
-		m := inputVector{Ack: uint16(40000 + n), History: 0xa0000005, Label: Tick(1<<31 + n)}
+	unknown, behind := uint16(0), uint16(0xfedc)
+	for i, seen := range []*uint16{nil, nil, nil, &unknown, &behind} {
+		n := i%len(ins) + 1
+		m := inputVector{Ack: uint16(40001 + i), History: 0xa0000005, Label: Tick(1<<31 + i + 1), Seen: seen}
 		b := AppendInputHeader(nil, m.Ack, m.History, n, m.Label)
+		if seen != nil {
+			b = AppendInputHeaderSeen(nil, m.Ack, m.History, n, m.Label, *seen)
+		}
 		for _, in := range ins[:n] {
 			b = codec.append(b, reflect.ValueOf(in))
 			m.Values = append(m.Values, []float64{bit(in.Fire), bit(in.Jump), float64(in.DX), float64(in.Level), float64(in.Turn), float64(in.Aim),

@@ -98,6 +98,10 @@ type Input[I any] struct {
 	Age int
 	// Missing: Value is the zero value because nothing has come for longer than Spec.InputHold, or the link is down.
 	Missing bool
+	// Seen is the moment that the player's page showed when the input was given: what he aimed at was where it stood then. It is
+	// a client's word, kept within [Spec.Rewind] before the step and never later than the end of the step before. 0: unknown, since
+	// Spec.Rewind is 0 or the client does not say. [Past] looks up where things were.
+	Seen Moment
 }
 
 // Spec is what a world declares about its rooms. The zero value of each field means its default.
@@ -124,6 +128,11 @@ type Spec struct {
 	// InputHold is how long the newest input is repeated while no newer one comes. Default 250 ms. In rooms without a beat an
 	// input holds until the next one, or until the link is down.
 	InputHold time.Duration
+	// Rewind asks clients for the moment that their players see, and is the farthest back that one is believed, at most 1 s. It
+	// takes two bytes in an input message. A page shows others some 100 ms late, and an input takes its way and about 70 ms of
+	// margin: with 300 ms those who are up to 130 ms from the server, there and back, hit all that they see. Default 0: Input.Seen
+	// stays 0.
+	Rewind time.Duration
 	// CatchUp is the most steps run at once after a stall. Default 3.
 	CatchUp int
 	// BudgetBytes is the number of state bytes a second and seat. A packet's limit is its share of it (twice the share after

@@ -89,7 +89,7 @@ export class Inputs {
   /** The page shows tick from now on. */
   shows(tick: number, now: number): void {
     this.picture = tick;
-    this.pictureAt = now;
+    this.pictureAt = tick > 0 ? now : -Infinity;
   }
 
   // Takes the samples that are due. What they hold was set by what the page last showed.

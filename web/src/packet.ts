@@ -20,9 +20,10 @@
 //   0  u8  kind     2
 //   1  u16 ack      newest state packet received; 0 before the first
 //   3  u32 history  bit i: packet ack-1-i was received too
-//   7  u8  count    1 … 8
+//   7  u8  count    1 … 8; 128 is added if seen is there
 //   8  u32 label    the step the newest input is for; 0: the next one
-//   12 count × input, newest first, for steps label, label-1, …
+//   12 u16 seen     with 128: how long before its step each input's player saw what he acted on, in 1/16 steps; 0: unknown
+//   .. count × input, newest first, for steps label, label-1, …
 //
 // Reliable message, a section of a feed on the reliable lane; it follows the state of its tick:
 //
@@ -93,6 +94,8 @@ export interface Welcome {
   graceMs: number;
   ordered: boolean;
   verify: boolean;
+  /** Above 0: the server wants to know in each input message what the player saw. */
+  rewindMs?: number;
   tickZeroUs: number;
   inputs: InputField[];
   feeds: FeedInfo[];
@@ -148,6 +151,10 @@ const FLAG_ACKS = 2;
 const FLAG_SECTIONS = 4;
 const STATE_HEADER_BYTES = 10;
 const INPUT_HEADER_BYTES = 12;
+const INPUT_SEEN_BYTES = 2;
+const INPUT_SEEN_FLAG = 128;
+/** The longest head of an input message. */
+export const MAX_INPUT_HEADER_BYTES = INPUT_HEADER_BYTES + INPUT_SEEN_BYTES;
 const RELIABLE_HEADER_BYTES = 7;
 
 /** The fixed part of a state packet. */
@@ -374,13 +381,20 @@ export class InputCodec {
 
 const WIDTHS: Readonly<Record<string, number>> = { i8: 1, u8: 1, i16: 2, u16: 2, i32: 4, u32: 4, f32: 4 };
 
-/** Encodes the head of an input message into b; count encoded inputs, newest first, follow at the offset it returns. */
-export function putInputHeader(b: Uint8Array, acks: Acks, count: number, label: number): number {
+/**
+ * Encodes the head of an input message into b; count encoded inputs, newest first, follow at the offset it returns. seen: how long before
+ * its step each input's player saw what he acted on, in 1/16 steps, 0: unknown; -1: the server does not ask.
+ */
+export function putInputHeader(b: Uint8Array, acks: Acks, count: number, label: number, seen = -1): number {
   b[0] = KIND_INPUT;
   putAcks(b, acks);
   b[7] = count;
   putU32(b, 8, label);
-  return INPUT_HEADER_BYTES;
+  if (seen < 0) return INPUT_HEADER_BYTES;
+  b[7] = count | INPUT_SEEN_FLAG;
+  b[12] = seen;
+  b[13] = seen >> 8;
+  return INPUT_HEADER_BYTES + INPUT_SEEN_BYTES;
 }
 
 const text = new TextEncoder();

@@ -1,6 +1,6 @@
 // From what the player holds down to one input per step.
 
-import { type Acks, type InputCodec, MAX_INPUTS, putInputHeader } from "./packet.ts";
+import { type Acks, type InputCodec, MAX_INPUTS, MAX_INPUT_HEADER_BYTES, putInputHeader } from "./packet.ts";
 
 /**
  * Samples the current input once per step and keeps the newest {@link MAX_INPUTS} samples for sending. A press is never lost: a
@@ -96,13 +96,18 @@ export class Sampler {
     if (this.fresh < MAX_INPUTS) this.fresh++;
   }
 
-  /** Encodes a message with all fresh samples and at least `least` of the newest, as far as there are any. Null: none yet. */
-  message(acks: Acks, least: number): Uint8Array<ArrayBuffer> | null {
+  /**
+   * Encodes a message with all fresh samples and at least `least` of the newest, as far as there are any, and what putInputHeader says of
+   * seen. Null: none yet.
+   */
+  message(acks: Acks, least: number, seen = -1): Uint8Array<ArrayBuffer> | null {
     const n = Math.min(this.count, Math.max(this.fresh, least));
     if (n === 0) return null;
     const size = this.codec.size;
-    const b = new Uint8Array(12 + n * size);
-    let at = putInputHeader(b, acks, n, this.label);
+    const head = new Uint8Array(MAX_INPUT_HEADER_BYTES);
+    let at = putInputHeader(head, acks, n, this.label, seen);
+    const b = new Uint8Array(at + n * size);
+    b.set(head.subarray(0, at));
     for (let i = 0; i < n; i++) {
       const slot = (this.head + MAX_INPUTS - i) % MAX_INPUTS;
       b.set(this.ring.subarray(slot * size, (slot + 1) * size), at);

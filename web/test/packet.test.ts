@@ -182,10 +182,13 @@ test("packets are read and written as in Go", () => {
     const acks = new packet.Acks();
     acks.newest = v.ack;
     acks.history = v.history;
-    const b = new Uint8Array(12 + v.values.length * codec.size);
-    let at = packet.putInputHeader(b, acks, v.values.length, v.label);
+    const b = new Uint8Array((v.seen === undefined ? 12 : 14) + v.values.length * codec.size);
+    let at = packet.putInputHeader(b, acks, v.values.length, v.label, v.seen);
+    const back = new Float64Array(codec.fields.length);
     for (const values of v.values) {
       codec.encode(values, b, at);
+      codec.decode(b, at, back);
+      assert.deepEqual([...back], values);
       at += codec.size;
     }
     assert.equal(hex(b), v.hex);

@@ -16,6 +16,7 @@ package arena
 import (
 	"embed"
 	"io/fs"
+	"time"
 
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
@@ -23,6 +24,10 @@ import (
 
 //go:embed web
 var files embed.FS
+
+// rewind is how far back a shot is judged at most: a shooter who is 130 ms from the server, there and back, hits what he sees. More would be
+// felt by those who are hit when they believe to be behind a pillar.
+const rewind = 300 * time.Millisecond
 
 // World declares the arena, named "arena".
 func World() drumline.Definition {
@@ -38,9 +43,10 @@ func World() drumline.Definition {
 			Hz:     hz,
 			SendHz: 20,
 			Seats:  maxSeats,
+			Rewind: rewind,
 			Web:    page,
 		},
-		Open: func(r *drumline.Room) (drumline.World[Input], error) { return open(r), nil },
+		Open: func(r *drumline.Room) (drumline.World[Input], error) { return open(r, rewind), nil },
 		Bot:  NewBot,
 	})
 }
@@ -52,8 +58,12 @@ type arena struct {
 	commands []command
 }
 
-func open(r *drumline.Room) *arena {
+// open makes a room's world; rewind is its Spec.Rewind, and without one shots hit what is there when they are fired.
+func open(r *drumline.Room, rewind time.Duration) *arena {
 	a := &arena{room: r, game: newGame(r.Rand()), commands: make([]command, 0, maxSeats)}
+	if rewind > 0 {
+		a.game.remember(int(rewind*hz/time.Second) + 2)
+	}
 	a.game.populate()
 	return a
 }
@@ -73,10 +83,11 @@ func (a *arena) Step(st *drumline.Step[Input]) {
 	a.commands = a.commands[:0]
 	for s, in := range st.Inputs() {
 		a.commands = append(a.commands, command{
-			seat: int(s.ID()), name: s.Name(), in: in.Value, pressed: in.Pressed.Fire, missing: in.Missing,
+			seat: int(s.ID()), name: s.Name(), in: in.Value, pressed: in.Pressed.Fire, missing: in.Missing, seen: in.Seen,
 		})
 	}
 	a.game.feed.Stepping(st.Tick)
+	a.game.tick = st.Tick
 	a.game.step(a.commands)
 }
 

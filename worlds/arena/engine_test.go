@@ -193,7 +193,7 @@ func (p *probe) Step(st *drumline.Step[Input]) {
 func TestSnapshotOnTheEngine(t *testing.T) {
 	world := drumline.Define(drumline.Kind[Input]{
 		Spec: drumline.Spec{Name: "arena", Hz: hz},
-		Open: func(r *drumline.Room) (drumline.World[Input], error) { return &probe{open(r), t}, nil },
+		Open: func(r *drumline.Room) (drumline.World[Input], error) { return &probe{open(r, 0), t}, nil },
 	})
 	inBubble(t, world, func(t *testing.T, srv *drumline.Server) {
 		ann := joinServer(t, srv, drumline.Hello{Name: "ann"})

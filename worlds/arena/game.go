@@ -3,6 +3,7 @@ package arena
 import (
 	"math/rand/v2"
 
+	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/feed/snap"
 )
@@ -109,6 +110,7 @@ type command struct {
 	in      Input
 	pressed bool // Fire went down
 	missing bool // nothing has come for a while: the player stands still
+	seen    drumline.Moment
 }
 
 // game is the arena without the engine: the same seed, joins, leaves and commands make the same states. Everything that
@@ -121,6 +123,9 @@ type game struct {
 	kills    *snap.Events[Kill]
 	rng      *rand.Rand
 	hatch    uint16 // steps until the next monster may appear
+
+	tick drumline.Tick
+	past *drumline.Past[place] // where everybody was; nil: shots hit what is there when they are fired
 
 	seats [maxSeats]snap.EntityID // derived from players; 0: free
 
@@ -152,6 +157,45 @@ func newGame(rng *rand.Rand) *game {
 		pack:     make([]*Monster, 0, maxMonsters),
 		packID:   make([]snap.EntityID, 0, maxMonsters),
 	}
+}
+
+// place is where something stood.
+type place struct{ x, y float64 }
+
+// remember has shots judged by what their shooters saw, up to so many steps back.
+func (g *game) remember(steps int) {
+	g.past = drumline.NewPast(steps, func(a, b place, f float64) place {
+		return place{a.x + float64((b.x-a.x)*f), a.y + float64((b.y-a.y)*f)}
+	})
+}
+
+// record notes where everybody is at the end of the step: what its packet will show. The dead are nowhere, so that nothing
+// is between the place where one fell and that where it came back.
+func (g *game) record() {
+	if g.past == nil {
+		return
+	}
+	g.past.Begin(g.tick)
+	for _, id := range g.seats {
+		if id != 0 {
+			if p := g.players.Get(id); p.HP > 0 {
+				g.past.Put(uint32(id), place{p.X, p.Y})
+			}
+		}
+	}
+	for id, m := range g.monsters.All() {
+		g.past.Put(uint32(id), place{m.X, m.Y})
+	}
+}
+
+// at is where a body stood for who saw it at a moment.
+func (g *game) at(id snap.EntityID, b *Body, seen drumline.Moment) (x, y float64) {
+	if g.past != nil && seen != 0 {
+		if was, ok := g.past.At(uint32(id), seen); ok {
+			return was.x, was.y
+		}
+	}
+	return b.X, b.Y
 }
 
 func (g *game) populate() {
@@ -248,7 +292,7 @@ func (g *game) step(cmds []command) {
 	g.prowl()
 	for _, p := range g.live {
 		if p != nil && p.Trigger && p.Cool == 0 && p.HP > 0 {
-			g.fire(p)
+			g.fire(p, g.cmd[p.Seat].seen)
 		}
 	}
 	for i, m := range g.pack {
@@ -263,6 +307,7 @@ func (g *game) step(cmds []command) {
 		g.spawnMonster()
 		g.hatch = hatchSteps
 	}
+	g.record()
 }
 
 // orphan counts the steps of a player that came out of a snapshot and whose seat nobody has taken; true: long enough.

@@ -17,11 +17,12 @@ var ruleFiles = []string{"move/move.go", "move.go", "game.go", "monster.go", "sh
 
 // Imports that rules may use, and of those that are named, the only members they may touch.
 var ruleImports = map[string][]string{
-	"math":            {"Sqrt", "Inf", "Pi", "Cos", "Round"}, // Cos and Round: for the table, which has its own test
-	"math/rand/v2":    {"Rand"},
-	"encoding/binary": nil,
-	"errors":          nil,
-	"fmt":             nil,
+	"math":                                {"Sqrt", "Inf", "Pi", "Cos", "Round", "Float64bits", "Float64frombits"}, // Cos and Round: for the table, which has its own test
+	"math/rand/v2":                        {"Rand"},
+	"encoding/binary":                     nil,
+	"errors":                              nil,
+	"fmt":                                 nil,
+	"github.com/drumline-engine/drumline": {"Tick", "Moment", "Past", "NewPast"},
 	"github.com/drumline-engine/drumline/feed":              nil,
 	"github.com/drumline-engine/drumline/feed/snap":         nil,
 	"github.com/drumline-engine/drumline/worlds/arena/move": nil,

@@ -3,6 +3,7 @@ package arena
 import (
 	"math"
 
+	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/worlds/arena/move"
 )
 
@@ -13,8 +14,9 @@ const (
 	shotWidth  = 4.0 // added to a target's radius
 )
 
-// fire shoots once: the first thing on the ray within reach is hit at once, and everybody sees a tracer.
-func (g *game) fire(p *Player) {
+// fire shoots once: the first thing on the ray within reach is hit at once, and everybody sees a tracer. Others are where the shooter saw
+// them; whether they can be hit is what they are now.
+func (g *game) fire(p *Player, seen drumline.Moment) {
 	p.Cool, p.Shield, p.Trigger = shotSteps, 0, false
 	dx, dy := direction(p.AimStep)
 	far, hit := shotReach, uint8(hitNothing)
@@ -28,20 +30,22 @@ func (g *game) fire(p *Player) {
 		}
 	}
 	var monster *Monster
-	for _, m := range g.pack {
+	for i, m := range g.pack {
 		if m.HP == 0 {
 			continue
 		}
-		if t := strike(m.X-p.X, m.Y-p.Y, dx, dy, monsterRadius+shotWidth); t < far {
+		x, y := g.at(g.packID[i], &m.Body, seen)
+		if t := strike(x-p.X, y-p.Y, dx, dy, monsterRadius+shotWidth); t < far {
 			far, hit, monster = t, hitMonster, m
 		}
 	}
 	var player *Player
-	for _, q := range g.live {
+	for seat, q := range g.live {
 		if q == nil || q == p || !q.touchable() {
 			continue
 		}
-		if t := strike(q.X-p.X, q.Y-p.Y, dx, dy, playerRadius+shotWidth); t < far {
+		x, y := g.at(g.seats[seat], &q.Body, seen)
+		if t := strike(x-p.X, y-p.Y, dx, dy, playerRadius+shotWidth); t < far {
 			far, hit, player = t, hitPlayer, q
 		}
 	}

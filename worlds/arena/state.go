@@ -4,20 +4,23 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/drumline-engine/drumline/feed/snap"
 )
 
 // The saved game:
 //
-//	0  u8  version  1
+//	0  u8  version  2
 //	1  u16 hatch
-//	3  ..  the feed's state: both sets, ownership, event log
+//	3  u32 bytes of the past; 0: there is none
+//	7  ..  the past, see drumline.Past: of each, f64 x and f64 y
+//	.. ..  the feed's state: both sets, ownership, event log
 //
 // The random source stands before it; see arena.Snapshot.
 const (
-	stateVersion = 1
-	stateHeader  = 3
+	stateVersion = 2
+	stateHeader  = 7
 )
 
 var errState = errors.New("arena: not a saved arena")
@@ -25,12 +28,22 @@ var errState = errors.New("arena: not a saved arena")
 func (g *game) appendState(dst []byte) ([]byte, error) {
 	dst = append(dst, stateVersion)
 	dst = binary.LittleEndian.AppendUint16(dst, g.hatch)
+	dst = append(dst, 0, 0, 0, 0)
+	at := len(dst)
+	if g.past != nil {
+		dst = g.past.Append(dst, putPlace)
+	}
+	binary.LittleEndian.PutUint32(dst[at-4:], uint32(len(dst)-at))
 	return g.feed.AppendState(dst)
 }
 
 // restoreState replaces the game. After an error nothing has changed.
 func (g *game) restoreState(src []byte) error {
-	if err := newGame(nil).load(src); err != nil {
+	trial := newGame(nil)
+	if g.past != nil {
+		trial.remember(2) // it reads them all
+	}
+	if err := trial.load(src); err != nil {
 		return err
 	}
 	return g.load(src)
@@ -47,7 +60,15 @@ func (g *game) load(src []byte) error {
 	if hatch > hatchSteps {
 		return fmt.Errorf("%w: hatch %d", errState, hatch)
 	}
-	if err := g.feed.RestoreState(src[stateHeader:]); err != nil {
+	size := uint64(binary.LittleEndian.Uint32(src[3:]))
+	src = src[stateHeader:]
+	if size > uint64(len(src)) {
+		return fmt.Errorf("%w: a past of %d bytes, %d are left", errState, size, len(src))
+	}
+	if err := g.loadPast(src[:size]); err != nil {
+		return err
+	}
+	if err := g.feed.RestoreState(src[size:]); err != nil {
 		return fmt.Errorf("arena: restore: %w", err)
 	}
 	g.hatch = hatch
@@ -73,6 +94,43 @@ func (g *game) load(src []byte) error {
 		g.own(seat, id)
 	}
 	return nil
+}
+
+// loadPast reads where everybody was. A game that does not ask leaves it; one that does may do without.
+func (g *game) loadPast(src []byte) error {
+	if g.past == nil {
+		return nil
+	}
+	g.past.Reset()
+	if len(src) == 0 {
+		return nil
+	}
+	rest, err := g.past.Restore(src, getPlace)
+	if err != nil {
+		return fmt.Errorf("arena: restore: %w", err)
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("%w: %d bytes after the past", errState, len(rest))
+	}
+	return nil
+}
+
+func putPlace(dst []byte, p place) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(p.x))
+	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(p.y))
+}
+
+// getPlace also refuses what is not a number: it is on no field.
+func getPlace(src []byte) (p place, rest []byte, err error) {
+	if len(src) < 16 {
+		return p, nil, fmt.Errorf("%w: the past is cut off", errState)
+	}
+	p.x = math.Float64frombits(binary.LittleEndian.Uint64(src))
+	p.y = math.Float64frombits(binary.LittleEndian.Uint64(src[8:]))
+	if !(p.x >= 0 && p.x <= fieldSize && p.y >= 0 && p.y <= fieldSize) {
+		return p, nil, fmt.Errorf("%w: somebody was at %g, %g", errState, p.x, p.y)
+	}
+	return p, src[16:], nil
 }
 
 func (p *Player) check() error {
