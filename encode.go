@@ -469,7 +469,9 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 	}
 	if o.delivery == feed.Unordered && o.seq+1-o.open >= sentRing {
 		// The ring of open receipts is full: the oldest is lost for good, whatever acks may still say.
-		o.resolve(o.open, false)
+		if o.fates[o.open%fateRing] == pending {
+			o.resolve(o.open, false)
+		}
 		o.open++
 	}
 

@@ -159,6 +159,9 @@ func (r *Room) openWorld() (err error) {
 		if t, ok := f.(feed.Tunable); ok && r.srv.opt.Tuning != (feed.Tuning{}) {
 			t.Tune(r.srv.opt.Tuning)
 		}
+		if p, ok := f.(feed.Paced); ok && p.StepHz() != 0 && p.StepHz() != r.hz {
+			return fmt.Errorf("feed %d reckons with %d steps a second, the room has %d: tell the feed (snap.Options.Hz) or the spec", len(r.infos), p.StepHz(), r.hz)
+		}
 		in := f.Info()
 		if in.Name == "" {
 			in.Name = in.Kind

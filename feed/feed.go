@@ -134,6 +134,13 @@ type Tunable interface {
 	Tune(Tuning)
 }
 
+// Paced is implemented by feeds whose clients go on between two packets as things move.
+type Paced interface {
+	// StepHz is the number of steps a second that the feed reckons with, 0 if it does not matter. The engine opens no room that has
+	// another.
+	StepHz() int
+}
+
 // Stream is one seat's view of a feed, owned by one encoder worker.
 type Stream interface {
 	// Append writes what the seat gets of frame f into dst, at most limit bytes, and returns the longer slice. It returns

@@ -87,7 +87,8 @@ type Options struct {
 	// EventEvery lets at most one packet in this many carry events, for rooms that send more often than their players can see or
 	// hear apart; 20 packets with events a second are plenty. 0 means 1, at most 64.
 	EventEvery int
-	// Hz is the steps of the room in a second, which velocities are extrapolated with; 1 to 1,000, default 60. NoBeat: there is no beat.
+	// Hz is the steps of the room in a second, which velocities are extrapolated with; 1 to 1,000, default 60. NoBeat: there is no beat. A
+	// room with another rate does not open.
 	Hz int
 	// Rings are how far and how often a seat sees, the innermost first, at most MaxRings. None: each seat sees everything, always. Entities of
 	// a type without place fields are in the innermost ring of everybody.
@@ -165,6 +166,16 @@ func New(opt Options) *Feed {
 	f.slots.grow(pageLen)
 	f.log.init(f.opt.EventLog)
 	return f
+}
+
+// StepHz implements feed.Paced: Options.Hz, if anything is extrapolated.
+func (f *Feed) StepHz() int {
+	for _, t := range f.tables {
+		if !t.late && len(t.rates) > 0 {
+			return f.opt.Hz
+		}
+	}
+	return 0
 }
 
 func (f *Feed) setRings(list []Ring) {

@@ -156,6 +156,7 @@ class Layout {
   readonly lods: Uint8Array;
   readonly by: Int8Array; // -1: it stays
   readonly by2: Int8Array;
+  readonly rates: Uint8Array; // columns that others are extrapolated along
   readonly turn: Int8Array; // -1: no body
   readonly side: Uint8Array;
   readonly mul: Float64Array;
@@ -211,6 +212,8 @@ class Layout {
     this.what = Uint8Array.from(all.filter((i) => posed && !numbers[i]!.pose));
     this.pose = Uint8Array.from(all.filter((i) => !posed || numbers[i]!.pose).sort((a, b) => stage(a) - stage(b)));
     this.versions = new Versions(cols);
+    const follows = event ? [] : numbers.flatMap((f) => (f.ahead === undefined ? [] : f.ahead.angle === undefined ? [f.ahead.by] : [f.ahead.by, f.ahead.by2 ?? 0]));
+    this.rates = Uint8Array.from(new Set(follows));
     if (event) return;
     numbers.forEach((f, i) => {
       for (let ring = 0; ring < RINGS; ring++) {
@@ -867,6 +870,9 @@ export class SnapDecoder {
     const at = this.row(y);
     if (enter) this.readWhole(y, at, mine);
     else this.readResiduals(y, at, versions.data, base, n, ring, mine, changes);
+    for (let k = 0; k < y.rates.length; k++) {
+      if (Math.abs(this.vals[at + y.rates[k]!]!) > MAX_RATE) throw corrupt("a rate that cannot be extrapolated along");
+    }
     const { ops } = this;
     ops[o] = (ring << RING) | (mine ? OWNER : 0) | (enter ? ENTER : 0) | (texts ? TEXTS : 0);
     ops[o + 2] = id;
