@@ -22,10 +22,6 @@ func (c *serveConfig) routes(srv *drumline.Server, worlds []drumline.Definition,
 	if err != nil {
 		return nil, usagef("--origins %s: %v", strings.Join(c.origins, ","), strings.TrimPrefix(err.Error(), "ws: Options.Origins: "))
 	}
-	operator, err := ops.Handler(srv, ops.Options{Token: c.opsToken, TrustedProxies: c.trustedProxies, Conns: g.stats, Logger: log})
-	if err != nil {
-		return nil, usagef("the operator's token (%s or --ops-token-file): %v", envName("ops-token"), strings.TrimPrefix(err.Error(), "ops: "))
-	}
 	pages := web.Options{Dev: c.dev || len(c.web) > 0, Logger: log}
 	for _, d := range worlds {
 		s := d.Spec()
@@ -34,6 +30,11 @@ func (c *serveConfig) routes(srv *drumline.Server, worlds []drumline.Definition,
 	site, err := web.New(pages)
 	if err != nil {
 		return nil, err
+	}
+	operator, err := ops.Handler(srv, ops.Options{Token: c.opsToken, TrustedProxies: c.trustedProxies, Inspector: site.Inspector(),
+		Conns: g.stats, Logger: log})
+	if err != nil {
+		return nil, usagef("the operator's token (%s or --ops-token-file): %v", envName("ops-token"), strings.TrimPrefix(err.Error(), "ops: "))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/ws", links)

@@ -42,6 +42,16 @@ func (s *Site) serveLobby(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// Inspector returns the page that shows an operator the server's rooms, for the address debug/inspector beside the site's root. It
+// holds no figures itself: its script, which is served with the other assets, asks debug/rooms, debug/room and debug/explain for them
+// (package ops), with a token if they want one.
+func (s *Site) Inspector() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header())
+		s.serveBundle(w, r, s.inspector, "inspector.html", page{Title: "Inspector", Base: "../"})
+	})
+}
+
 func (s *Site) serveWorld(w http.ResponseWriter, r *http.Request, world *World) {
 	p := page{Title: world.Title, About: world.About, Base: "../../", World: world.Name}
 	t, ok := s.pages[world.Name]

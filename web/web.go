@@ -13,6 +13,8 @@
 // All links are relative, so the site works under any path prefix that a proxy takes away. It answers only for its own paths;
 // the room list (api/rooms) and the WebSocket (ws) that its scripts use are served by the program beside it.
 //
+// The operator's page, the inspector, is not among them: it is a handler of its own, for the program to put behind its guard.
+//
 // Not here: sockets, rooms, anything of the engine. The package starts no goroutine that outlives a call.
 package web
 
@@ -56,11 +58,12 @@ type Options struct {
 
 // Site is an http.Handler for the pages. It is safe for concurrent use.
 type Site struct {
-	worlds  map[string]*World
-	builder *builder
-	lobby   target
-	library target
-	pages   map[string]target
+	worlds    map[string]*World
+	builder   *builder
+	lobby     target
+	inspector target
+	library   target
+	pages     map[string]target
 }
 
 var worldName = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
@@ -75,11 +78,12 @@ func New(o Options) (*Site, error) {
 		return nil, fmt.Errorf("web: %w", err)
 	}
 	s := &Site{
-		worlds:  make(map[string]*World),
-		builder: newBuilder(src, o.Dev, o.Logger),
-		lobby:   target{name: "the lobby", entry: `import "lib:lobby.ts";`},
-		library: target{name: "the library", entry: `export * from "drumline";`},
-		pages:   make(map[string]target),
+		worlds:    make(map[string]*World),
+		builder:   newBuilder(src, o.Dev, o.Logger),
+		lobby:     target{name: "the lobby", entry: `import "lib:lobby.ts";`},
+		inspector: target{name: "the inspector", entry: `import "lib:inspector.ts";`},
+		library:   target{name: "the library", entry: `export * from "drumline";`},
+		pages:     make(map[string]target),
 	}
 	for _, w := range o.Worlds {
 		if !worldName.MatchString(w.Name) {
@@ -127,7 +131,7 @@ func worldTarget(w World) (target, error) {
 
 // Warm bundles everything now instead of on the first visit and returns the build errors, joined.
 func (s *Site) Warm() error {
-	targets := []target{s.lobby, s.library}
+	targets := []target{s.lobby, s.inspector, s.library}
 	for _, name := range slices.Sorted(mapKeys(s.pages)) {
 		targets = append(targets, s.pages[name])
 	}
