@@ -19,7 +19,7 @@ func TestOverload(t *testing.T) {
 		V    float32 `drumline:"q=0.01,range=-50:50"`
 		N    uint16
 	}
-	const limit, n = 250, 600
+	const limit, n, packets = 250, 400, 120
 	for _, ringed := range []bool{false, true} {
 		for _, dl := range []feed.Delivery{feed.Ordered, feed.Unordered} {
 			t.Run(fmt.Sprintf("rings=%v/delivery=%v", ringed, dl), func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestOverload(t *testing.T) {
 				}
 				since := map[EntityID]int{}
 				sent, told, worst := 0, 0, 0
-				for range 200 {
+				for range packets {
 					fr := step()
 					b, w := c.send(t, fr, limit)
 					if !w.More {
@@ -88,9 +88,9 @@ func TestOverload(t *testing.T) {
 				for id, k := range since {
 					worst = max(worst, k/(1+int(c.d.byID[id].top.ring)))
 				}
-				turn := c.d.Held() * 200 / told // N/B
-				t.Logf("%d held, %.1f told a packet: a turn is %d packets, the longest wait %d", c.d.Held(), float64(told)/200, turn, worst)
-				if worst > 4*turn || turn < 8 {
+				turn := c.d.Held() * packets / told // N/B
+				t.Logf("%d held, %.1f told a packet: a turn is %d packets, the longest wait %d", c.d.Held(), float64(told)/packets, turn, worst)
+				if worst > 3*turn || turn < 6 {
 					t.Errorf("something waited for %d packets, a turn is %d", worst, turn)
 				}
 			})

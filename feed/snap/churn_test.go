@@ -14,10 +14,18 @@ import (
 // soaking reports whether this is a long run: see the Makefile.
 func soaking() bool { return *packets > 60 }
 
+// long is a number of worlds: in a soak more.
+func long(n, soak uint64) uint64 {
+	if soaking() {
+		return soak
+	}
+	return n
+}
+
 // TestChurn has a thousand entities a second come and as many go, so that places, slots and generations are used again and again, mostly
 // by another type.
 func TestChurn(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range long(4, 40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			g := newRig(t, 100+seed)
@@ -78,10 +86,7 @@ func TestChurn(t *testing.T) {
 
 // TestCountersForHours counts packets, ticks and captures on, over every wrap of 16 bits and, in a soak, for 18 hours at 20 a second.
 func TestCountersForHours(t *testing.T) {
-	n := 70_000
-	if soaking() {
-		n = 18 * 3600 * 20
-	}
+	n := long(8_000, 18*3600*20)
 	f := New(Options{Rings: []Ring{{100, 1}, {200, 3}}})
 	type dot struct {
 		X, Y float32 `drumline:"q=0.5,range=0:1000,place,move=V"`
@@ -93,11 +98,12 @@ func TestCountersForHours(t *testing.T) {
 	me, far := dots.Spawn(dot{X: 100, Y: 100}), dots.Spawn(dot{X: 230, Y: 100})
 	f.Own(0, me)
 	c := join(t, f, 0, feed.Unordered)
+	c.seq = 64_000
+	ack := c.seq
 	st := c.stream()
 	st.stamp = math.MaxUint32 - 500
 	tick := feed.Tick(math.MaxUint32 - 1000)
 	var open []receipt
-	var ack uint16
 	last := uint32(0)
 	c.d.OnEvent = func(e Event) {
 		if n := uint32(e.Int(0)); n != last+1 {
@@ -148,6 +154,80 @@ func TestCountersForHours(t *testing.T) {
 	}
 	if last+1 < emitted || f.Stats().EventsMissed != 0 {
 		t.Errorf("%d of %d events", last, emitted)
+	}
+}
+
+// TestMutationsKeepTheHash changes a world at random, a million times in a soak: both ends have the same hash after each packet on a link
+// that keeps the order.
+func TestMutationsKeepTheHash(t *testing.T) {
+	const each = 100
+	ticks := long(200, 1_000_000/each)
+	g := newRig(t, 77)
+	for range 50 {
+		g.spawn()
+	}
+	c := join(t, g.f, 0, feed.Ordered)
+	r := g.rnd
+	for n := range ticks {
+		g.tick++
+		g.f.Stepping(g.tick)
+		var players, rocks []EntityID
+		for id := range g.players.All() {
+			players = append(players, id)
+		}
+		for id := range g.rocks.All() {
+			rocks = append(rocks, id)
+		}
+		for range each {
+			if p := g.players.Get(append(players, 0)[r.IntN(len(players)+1)]); p != nil && r.IntN(3) > 0 {
+				switch r.IntN(9) {
+				case 0:
+					p.Pos = vec{r.Float64() * 1000, r.Float64()*1100 - 50}
+				case 1:
+					p.Vel = vec{r.Float64()*100 - 50, 0}
+				case 2:
+					p.Dir = r.Float32()*100 - 50
+				case 3:
+					p.HP, p.Firing = uint8(r.Uint32()), !p.Firing
+				case 4:
+					p.Team = r.IntN(6) - 2
+				case 5:
+					p.Name = fmt.Sprint("n", r.IntN(99))
+				case 6:
+					p.Ammo, p.Note = uint16(r.Uint32()), fmt.Sprint(r.Uint64())
+				case 7:
+					g.f.Own(0, players[r.IntN(len(players))])
+				case 8:
+					g.players.Remove(players[r.IntN(len(players))])
+				}
+				continue
+			}
+			if k := g.rocks.Get(append(rocks, 0)[r.IntN(len(rocks)+1)]); k != nil {
+				switch r.IntN(5) {
+				case 0:
+					k.X = r.Float32()*1010 - 10
+				case 1:
+					k.Seed = r.Uint32()
+				case 2:
+					k.Big = int64(int32(r.Uint32()))
+				case 3:
+					k.Y = -3
+				case 4:
+					g.rocks.Remove(rocks[r.IntN(len(rocks))])
+				}
+			}
+			if g.f.slots.n < 50 {
+				g.spawn()
+			}
+		}
+		fr := g.f.capture(g.tick)
+		if c.send(t, fr, 1<<16); c.st.Hash() != c.d.Hash() {
+			t.Fatalf("tick %d: hashes differ", n)
+		}
+		if n%16 == 0 {
+			sameView(t, "", c.d, fr, 0)
+		}
+		fr.Release()
 	}
 }
 
@@ -303,7 +383,7 @@ func TestStoppedLeftOrGone(t *testing.T) {
 // TestLateJoinerEqualsVeteran has one join a city beside another in the same seat, with masks and rings on. A second later both hold
 // the same, but for what the veteran still sees because it was nearer before.
 func TestLateJoinerEqualsVeteran(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range long(4, 40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			c := newCity(t, seed, cityHalf)

@@ -1,7 +1,10 @@
 package snap
 
 import (
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -160,6 +163,131 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d held, %d seen", d.Held(), n2)
 		}
 		d.Own()
+		d.Hash()
+	})
+}
+
+// goldenPackets are the packets of a case of the golden file, with their headers.
+func goldenPackets(t testing.TB, n int) (schema []byte, packets []feed.Packet, bodies [][]byte) {
+	t.Helper()
+	b, err := os.ReadFile(goldenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v golden
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range v.Cases[n].Steps {
+		body, err := hex.DecodeString(s.Hex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packets = append(packets, feed.Packet{Seq: s.Seq, Epoch: s.Epoch, Tick: feed.Tick(s.Tick), Ack: s.Ack, Acks: s.Acks})
+		bodies = append(bodies, body)
+	}
+	return v.Cases[n].Schema, packets, bodies
+}
+
+// replayed is a decoder that has read the first n packets, whatever came of it.
+func replayed(t testing.TB, schema []byte, packets []feed.Packet, bodies [][]byte, n int) *Decoder {
+	d, err := NewDecoder(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		d.Decode(packets[i], bodies[i])
+	}
+	return d
+}
+
+// TestDamagedGoldenPackets cuts each golden packet everywhere and turns each of its bits: an error and nothing has changed, or a packet
+// that could be one.
+func TestDamagedGoldenPackets(t *testing.T) {
+	for n := range 2 {
+		schema, packets, bodies := goldenPackets(t, n)
+		errs, lucky := 0, 0
+		for k := range packets {
+			if k%12 > 0 && !soaking() {
+				continue
+			}
+			d := replayed(t, schema, packets, bodies, k)
+			before := digest(d)
+			try := func(body []byte) bool {
+				err := d.Decode(packets[k], body)
+				switch {
+				case err == nil:
+					lucky++
+					n := 0
+					d.Each(func(Entity) bool { n++; return true })
+					if n != d.Held() {
+						t.Fatalf("packet %d: %d held, %d there", k, d.Held(), n)
+					}
+					d = replayed(t, schema, packets, bodies, k)
+					return true
+				case digest(d) != before:
+					t.Fatalf("packet %d: %v, yet something changed", k, err)
+				case !errors.Is(err, ErrCorrupt) && err != ErrNoKeyframe && err != ErrOvertaken:
+					t.Fatalf("packet %d: unnamed error %v", k, err)
+				}
+				errs++
+				return false
+			}
+			for cut := 1; cut < len(bodies[k]); cut++ {
+				if try(bodies[k][:cut]) {
+					t.Fatalf("packet %d cut to %d of %d bytes was taken", k, cut, len(bodies[k]))
+				}
+			}
+			for bit := range len(bodies[k]) * 8 {
+				b := slices.Clone(bodies[k])
+				b[bit/8] ^= 1 << (bit % 8)
+				try(b)
+			}
+		}
+		if errs < 500 || lucky < 100 {
+			t.Errorf("case %d: %d refused, %d taken: this tests too little", n, errs, lucky)
+		}
+	}
+}
+
+// FuzzDecodeAcked is FuzzDecode with acked baselines: the header matters, too.
+func FuzzDecodeAcked(f *testing.F) {
+	schema, packets, bodies := goldenPackets(f, 1)
+	for k := range packets {
+		p := packets[k]
+		f.Add(uint8(k), p.Seq, p.Ack, p.Acks, uint32(p.Tick), bodies[k])
+		f.Add(uint8(k), p.Seq+1, p.Ack, uint32(0), uint32(p.Tick), bodies[k])
+		f.Add(uint8(k), p.Seq, p.Ack+40, p.Acks, uint32(p.Tick), []byte{})
+	}
+	f.Fuzz(func(t *testing.T, n uint8, seq, ack uint16, acks, tick uint32, body []byte) {
+		k := int(n) % (len(packets) + 1)
+		d := replayed(t, schema, packets, bodies, k)
+		p := feed.Packet{Seq: seq, Epoch: 3, Tick: feed.Tick(tick), Ack: ack, Acks: acks}
+		before := digest(d)
+		var err error
+		if got := allocated(func() { err = d.Decode(p, body) }); got > 64*uint64(len(body))+16<<10 {
+			t.Errorf("%d bytes allocated for %d", got, len(body))
+		}
+		if err != nil && digest(d) != before {
+			t.Errorf("%v, yet something changed", err)
+		}
+		n2 := 0
+		d.Each(func(e Entity) bool {
+			for i := range e.y.Fields {
+				e.Float(i)
+				e.Text(i)
+				e.Ahead(i, p.Tick+5)
+			}
+			n2++
+			return true
+		})
+		if n2 != d.Held() {
+			t.Errorf("%d held, %d seen", d.Held(), n2)
+		}
+		// What comes after must not find it broken.
+		if k < len(packets) {
+			d.Decode(packets[k], bodies[k])
+		}
 		d.Hash()
 	})
 }

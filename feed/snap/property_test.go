@@ -131,10 +131,7 @@ func newHandmade(f *Feed, types int) *handmade {
 // TestRoundTripOfAnySchema tells random rows of random types, from one ring to another, any time apart: what is decoded is the rounded
 // state.
 func TestRoundTripOfAnySchema(t *testing.T) {
-	worlds := 150
-	if *packets > 60 {
-		worlds = 20000
-	}
+	worlds := int(long(150, 20_000))
 	ahead, bodies := 0, 0
 	for seed := range worlds {
 		r := rand.New(rand.NewPCG(uint64(seed), 5))

@@ -11,8 +11,11 @@ import (
 )
 
 func TestOrderedEqualsServerAtEveryTick(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { ordered(t, seed, 250) })
+	for seed := range long(4, 100) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			ordered(t, seed, 150)
+		})
 	}
 }
 

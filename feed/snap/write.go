@@ -286,7 +286,7 @@ func (p *packet) entities() {
 			case it.enter && rc.enter == 0:
 				enters += n
 			}
-			s.dues = append(s.dues, due{bits: int32(n), rank: rank})
+			s.dues = append(s.dues, due{bits: int32(n - p.gapBits(i, prev)), rank: rank})
 			prev = i
 		}
 	}
@@ -303,31 +303,50 @@ func (p *packet) entities() {
 	}
 }
 
+// gapBits is how long the gap is from one slot to another.
+func (p *packet) gapBits(slot, prev int) int { return wire.CodeBits(uint32(slot-prev-1), uint8(p.k)) }
+
 // choose writes again those items that matter most, and lets the others be owed. The flight is replaced by one that holds no more
 // than the packet does.
 func (p *packet) choose(first int) {
 	s, all := p.s, p.fl
 	s.order = s.order[:0]
-	reserve := 0 // bits kept for the own entity, whatever its gap
 	for k := range s.dues {
 		d := &s.dues[k]
 		rc := &s.recs[all.items[first+k].slot]
 		rc.owed += d.rank
-		d.rank = rc.owed
-		if rc.id == s.own {
+		if d.rank = rc.owed; rc.id == s.own {
 			d.rank = math.MaxFloat32
-			reserve = int(d.bits) + 2*16
 		}
 		s.order = append(s.order, int32(k))
 	}
 	slices.SortFunc(s.order, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(s.dues[b].rank, s.dues[a].rank), cmp.Compare(a, b))
 	})
+	// First as many as would fit without gaps; then those that matter least make room for the gaps, which are longer the fewer there are.
 	room := p.lim - p.w.BitLen()
+	left, chosen := room, s.order[:0]
 	for _, k := range s.order {
-		if n := int(s.dues[k].bits); n <= room {
-			room -= n
+		if n := int(s.dues[k].bits); n <= left {
+			left -= n
+			chosen = append(chosen, k)
 		} else {
+			s.dues[k].rank = -1
+		}
+	}
+	for over := 1; over > 0 && len(chosen) > 0; {
+		over = -room
+		prev := -1
+		for k := range s.dues {
+			if slot := int(all.items[first+k].slot); s.dues[k].rank >= 0 {
+				over += int(s.dues[k].bits) + p.gapBits(slot, prev)
+				prev = slot
+			}
+		}
+		for most := over; most > 0 && len(chosen) > 0; {
+			k := chosen[len(chosen)-1]
+			chosen = chosen[:len(chosen)-1]
+			most -= int(s.dues[k].bits) + 1
 			s.dues[k].rank = -1
 		}
 	}
@@ -347,18 +366,7 @@ func (p *packet) choose(first int) {
 			p.fl.txts = append(p.fl.txts, texts[:y.texts]...)
 		}
 		p.fl.vals = append(p.fl.vals, row...)
-		if it.id == s.own {
-			reserve = 0
-		}
-		acct := s.acct[tallyFixed+int(it.typ)*MaxFields:][:MaxFields]
-		m, body := p.w.Mark(), p.body
-		copy(s.saved[:MaxFields], acct)
-		if p.entity(&it, prev); p.w.BitLen()+reserve > p.lim {
-			p.w.Rewind(m) // the gaps are longer than they were
-			p.body = body
-			copy(acct, s.saved)
-			continue
-		}
+		p.entity(&it, prev)
 		prev = int(it.slot)
 		p.fl.items = append(p.fl.items, it)
 	}
