@@ -47,7 +47,7 @@ const otherRoom = "_other"
 var (
 	skips = []drumline.Drop{drumline.SkipBusy, drumline.SkipSlow, drumline.SkipQuiet, drumline.SkipQueued,
 		drumline.SkipEncoder, drumline.SkipClean}
-	drops = []drumline.Drop{drumline.DropInputLate, drumline.DropInputFuture, drumline.DropInputRepeat, drumline.DropCommand}
+	drops = []drumline.Drop{drumline.DropInputLate, drumline.DropInputFuture, drumline.DropInputRepeat, drumline.DropCommand, drumline.DropInputSeen}
 )
 
 // distribution is Source.Distribution.

@@ -254,6 +254,7 @@ var dropTexts = map[drumline.Drop]string{
 	drumline.DropInputFuture: "An input for a step too far ahead.",
 	drumline.DropInputRepeat: "An input that was known already: redundancy, no fault.",
 	drumline.DropCommand:     "A command, because the seat's queue was full.",
+	drumline.DropInputSeen:   "What an input said of the moment that its player saw: it was out of bounds, and was moved to the bound.",
 }
 
 func metricsPage() string {

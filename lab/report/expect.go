@@ -147,7 +147,7 @@ var skips = []string{
 
 // unused are the reasons for which parts of client messages are.
 var unused = []string{
-	drumline.DropInputLate.Name(), drumline.DropInputFuture.Name(), drumline.DropInputRepeat.Name(), drumline.DropCommand.Name(),
+	drumline.DropInputLate.Name(), drumline.DropInputFuture.Name(), drumline.DropInputRepeat.Name(), drumline.DropCommand.Name(), drumline.DropInputSeen.Name(),
 }
 
 func isReason(name string) bool {

@@ -414,3 +414,49 @@ test("against a pillar corrections stay small", async () => {
   console.log("pillar:", JSON.stringify(q));
   assert.ok(q.correctionMax < 14 && q.snaps === 0);
 });
+
+for (const net of [PERFECT, { ...PERFECT, delay: 75 }, { delay: 40, jitter: 40, loss: 0.05, ordered: false }]) {
+  test(`an input tells what its player saw: ${JSON.stringify(net)}`, async () => {
+    const sim = new Sim(rule, net);
+    sim.rewindMs = 300;
+    await sim.join();
+    // Each frame's input is another one, so that it is known by what it holds.
+    const shown = new Map<number, number>();
+    let n = 0;
+    sim.hands = () => {
+      n = (n + 1) % 100;
+      shown.set(n, sim.room.view(sim.page.time).tick);
+      return { dx: n };
+    };
+    const errors: number[] = [];
+    sim.heard = (_label, dx, seen) => {
+      if (sim.tick > 1120 && shown.has(dx)) errors.push(seen - shown.get(dx)!);
+    };
+    sim.play(12_000);
+    assert.ok(errors.length > 500, String(errors.length));
+    errors.sort((a, b) => a - b);
+    const at = (q: number): number => errors[Math.floor(q * errors.length)]!;
+    const mean = errors.reduce((a, b) => a + b, 0) / errors.length;
+    assert.ok(Math.abs(mean) < 0.5 && at(0.02) > -2 && at(0.98) < 2, `mean ${mean}, ${at(0.02)} to ${at(0.98)} ticks`);
+  });
+}
+
+test("a page that draws nothing does not say what it sees", async () => {
+  const sim = new Sim(rule, { ...PERFECT, delay: 20 });
+  sim.rewindMs = 300;
+  await sim.join();
+  sim.hands = () => ({ dx: 1 });
+  sim.play(1000);
+  const seen = new Set<number>();
+  sim.page.run(1000);
+  sim.heard = (_l, _dx, at) => seen.add(at);
+  sim.page.run(1000);
+  assert.deepEqual([...seen], [0]);
+});
+
+test("where nobody asks, inputs are as short as ever", async () => {
+  const sim = await playing();
+  sim.hands = () => ({ dx: 1 });
+  sim.play(500);
+  for (const m of sim.page.last.of(2)) assert.ok(m[7]! <= 8);
+});

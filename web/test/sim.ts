@@ -82,6 +82,10 @@ export class Sim {
   /** Packets sent without the player in them: it went on as expected. */
   silent = 0;
   dropped = 0;
+  /** The server asks what the player sees. */
+  rewindMs = 0;
+  /** Each input that came in time to be told apart: its label, what it holds, and the moment seen if it says so, in ticks. */
+  heard: ((label: number, dx: number, seen: number) => void) | null = null;
   private readonly start: number;
   private readonly random: () => number;
   private readonly codec = new InputCodec(INPUTS);
@@ -138,7 +142,7 @@ export class Sim {
     this.margin = -128;
     this.heldAt = -1000;
     s.welcome({
-      hz: 60, sendHz: 20, ordered: this.net.ordered, resumed, tick: this.tick, epoch: this.epoch, inputs: INPUTS,
+      hz: 60, sendHz: 20, rewindMs: this.rewindMs, ordered: this.net.ordered, resumed, tick: this.tick, epoch: this.epoch, inputs: INPUTS,
       feeds: [{ kind: "snap", name: "snap", lane: 0, schema: SCHEMA }],
     });
   }
@@ -164,6 +168,7 @@ export class Sim {
     const n = msg[7]! & 0x7f;
     const head = msg[7]! & 0x80 ? 14 : 12;
     const view = new DataView(msg.buffer);
+    const behind = head === 14 ? view.getUint16(12, true) / 16 : 0;
     const ack = view.getUint16(1, true);
     if (near16(this.ack, ack) >= this.ack) {
       this.ack = near16(this.ack, ack);
@@ -180,6 +185,7 @@ export class Sim {
         this.margin = Math.max(-127, Math.min(127, l - this.tick - 1));
       }
       this.inbox.set(l, values);
+      this.heard?.(l, values[1]!, behind === 0 ? 0 : l - behind);
       if (l <= this.tick && l > this.heldAt) this.held = values;
     }
   }

@@ -26,6 +26,7 @@ type player struct {
 	view    drumline.BotView
 	tick    drumline.Tick
 	bot     func([]byte, drumline.BotView) []byte
+	each    func(h drumline.StateHeader) []byte // in place of bot: the whole message
 }
 
 // joinServer joins and returns once the welcome is there.
@@ -87,7 +88,12 @@ func (p *player) take(m []byte) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
+		p.tick += drumline.Tick(h.Tick16 - uint16(p.tick)) // a packet may tell of nothing
 		p.view.Tick = p.tick
+		if p.each != nil {
+			p.send(p.each(h))
+			return
+		}
 		in := drumline.AppendInputHeader(nil, h.Seq, 0, 1, 0)
 		p.send(p.bot(in, p.view))
 	case drumline.KindRefuse:
@@ -192,8 +198,8 @@ func (p *probe) Step(st *drumline.Step[Input]) {
 
 func TestSnapshotOnTheEngine(t *testing.T) {
 	world := drumline.Define(drumline.Kind[Input]{
-		Spec: drumline.Spec{Name: "arena", Hz: hz},
-		Open: func(r *drumline.Room) (drumline.World[Input], error) { return &probe{open(r, 0), t}, nil },
+		Spec: drumline.Spec{Name: "arena", Hz: hz, Rewind: rewind},
+		Open: func(r *drumline.Room) (drumline.World[Input], error) { return &probe{open(r, rewind), t}, nil },
 	})
 	inBubble(t, world, func(t *testing.T, srv *drumline.Server) {
 		ann := joinServer(t, srv, drumline.Hello{Name: "ann"})

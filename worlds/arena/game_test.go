@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/worlds/arena/move"
 )
@@ -49,7 +50,7 @@ func newRig(seed uint64, players int) *rig {
 	return r
 }
 
-// play makes one command for each seat that has a player; they change their mind now and then.
+// play makes one command for each seat that has a player; they change their mind now and then, and see what was a quarter of a second ago.
 func (r *rig) play() {
 	r.cmds = r.cmds[:0]
 	for i, id := range r.seats {
@@ -62,10 +63,11 @@ func (r *rig) play() {
 			s.fire = r.hands.IntN(3) == 0
 		}
 		s.aim += uint16(r.hands.IntN(900))
-		r.cmds = append(r.cmds, command{seat: i, name: names[i], in: Input{
+		r.cmds = append(r.cmds, command{seat: i, name: names[i], seen: drumline.MomentAt(r.tick+1-15, 7), in: Input{
 			Fire: s.fire, DX: s.dx, DY: s.dy, Aim: s.aim,
 		}})
 	}
+	r.tick++
 	r.step(r.cmds)
 }
 
