@@ -23,6 +23,7 @@ func TestOverload(t *testing.T) {
 	for _, ringed := range []bool{false, true} {
 		for _, dl := range []feed.Delivery{feed.Ordered, feed.Unordered} {
 			t.Run(fmt.Sprintf("rings=%v/delivery=%v", ringed, dl), func(t *testing.T) {
+				t.Parallel()
 				opt := Options{}
 				if ringed {
 					opt.Rings = []Ring{{100, 1}, {200, 2}, {400, 4}}

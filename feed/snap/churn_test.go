@@ -32,7 +32,7 @@ func TestChurn(t *testing.T) {
 			nearWraps(g.f)
 			g.tick = math.MaxUint32 - 60
 			limit := []int{1 << 16, 1 << 16, 700}[seed%3]
-			c := joinLossy(t, g.f, 0, network{loss: 10, up: 10, double: 2, delay: 1 + int(seed), jitter: 2})
+			c := joinLossy(t, g.f, 0, network{loss: 10, up: 10, double: 2, delay: 1 + int(seed%5), jitter: 2})
 			sure := join(t, g.f, 0, feed.Ordered)
 			var live []EntityID
 			types := map[int]map[bool]bool{} // by place: what has stood there

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -205,48 +206,55 @@ func replayed(t testing.TB, schema []byte, packets []feed.Packet, bodies [][]byt
 // that could be one.
 func TestDamagedGoldenPackets(t *testing.T) {
 	for n := range 2 {
-		schema, packets, bodies := goldenPackets(t, n)
-		errs, lucky := 0, 0
-		for k := range packets {
-			if k%12 > 0 && !soaking() {
-				continue
-			}
-			d := replayed(t, schema, packets, bodies, k)
-			before := digest(d)
-			try := func(body []byte) bool {
-				err := d.Decode(packets[k], body)
-				switch {
-				case err == nil:
-					lucky++
-					n := 0
-					d.Each(func(Entity) bool { n++; return true })
-					if n != d.Held() {
-						t.Fatalf("packet %d: %d held, %d there", k, d.Held(), n)
-					}
-					d = replayed(t, schema, packets, bodies, k)
-					return true
-				case digest(d) != before:
-					t.Fatalf("packet %d: %v, yet something changed", k, err)
-				case !errors.Is(err, ErrCorrupt) && err != ErrNoKeyframe && err != ErrOvertaken:
-					t.Fatalf("packet %d: unnamed error %v", k, err)
+		t.Run(fmt.Sprint("case=", n), func(t *testing.T) {
+			t.Parallel()
+			damageGolden(t, n)
+		})
+	}
+}
+
+func damageGolden(t *testing.T, n int) {
+	schema, packets, bodies := goldenPackets(t, n)
+	errs, lucky := 0, 0
+	for k := range packets {
+		if k%12 > 0 && !soaking() {
+			continue
+		}
+		d := replayed(t, schema, packets, bodies, k)
+		before := digest(d)
+		try := func(body []byte) bool {
+			err := d.Decode(packets[k], body)
+			switch {
+			case err == nil:
+				lucky++
+				n := 0
+				d.Each(func(Entity) bool { n++; return true })
+				if n != d.Held() {
+					t.Fatalf("packet %d: %d held, %d there", k, d.Held(), n)
 				}
-				errs++
-				return false
+				d = replayed(t, schema, packets, bodies, k)
+				return true
+			case digest(d) != before:
+				t.Fatalf("packet %d: %v, yet something changed", k, err)
+			case !errors.Is(err, ErrCorrupt) && err != ErrNoKeyframe && err != ErrOvertaken:
+				t.Fatalf("packet %d: unnamed error %v", k, err)
 			}
-			for cut := 1; cut < len(bodies[k]); cut++ {
-				if try(bodies[k][:cut]) {
-					t.Fatalf("packet %d cut to %d of %d bytes was taken", k, cut, len(bodies[k]))
-				}
-			}
-			for bit := range len(bodies[k]) * 8 {
-				b := slices.Clone(bodies[k])
-				b[bit/8] ^= 1 << (bit % 8)
-				try(b)
+			errs++
+			return false
+		}
+		for cut := 1; cut < len(bodies[k]); cut++ {
+			if try(bodies[k][:cut]) {
+				t.Fatalf("packet %d cut to %d of %d bytes was taken", k, cut, len(bodies[k]))
 			}
 		}
-		if errs < 500 || lucky < 100 {
-			t.Errorf("case %d: %d refused, %d taken: this tests too little", n, errs, lucky)
+		for bit := range len(bodies[k]) * 8 {
+			b := slices.Clone(bodies[k])
+			b[bit/8] ^= 1 << (bit % 8)
+			try(b)
 		}
+	}
+	if errs < 500 || lucky < 100 {
+		t.Errorf("case %d: %d refused, %d taken: this tests too little", n, errs, lucky)
 	}
 }
 

@@ -497,6 +497,7 @@ func TestMutants(t *testing.T) {
 		"names nothing older than what was given up",
 	} {
 		t.Run(mutant, func(t *testing.T) {
+			t.Parallel()
 			var found error
 			for seed := uint64(0); found == nil; seed++ {
 				if seed == 40 {
