@@ -1,6 +1,6 @@
 # `make` prints this menu. README.md tells the two commands that most people need: `make run` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-go test-web test-browser bench soak fmt docs setup clean
+.PHONY: help run test test-go test-web test-browser bench soak fmt docs wasm setup clean
 
 # Flags for `make run`, such as ARGS='--addr :9000 --dev'.
 ARGS ?=
@@ -42,8 +42,12 @@ fmt: ## format the Go code
 docs: ## write the generated pages anew: docs/flags.md, docs/metrics.md, types of the worlds' pages
 	go test -count=1 ./app ./ops -run Docs -update
 
+wasm: ## build the arena's rule as WebAssembly into its page (then /w/arena/?rule=wasm predicts with it)
+	mkdir -p worlds/arena/web/static
+	GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -buildmode=c-shared -ldflags='-s -w' -o worlds/arena/web/static/move.wasm ./worlds/arena/rulewasm
+
 setup: ## install what the tests need
 	@scripts/setup all
 
 clean: ## remove what builds and tests leave in the tree
-	rm -rf bin node_modules web/.build
+	rm -rf bin node_modules web/.build worlds/arena/web/static

@@ -67,6 +67,9 @@ func (s *Site) serveWorld(w http.ResponseWriter, r *http.Request, world *World) 
 		return
 	}
 	p.Body = template.HTML(body) // the world's author wrote it, like its scripts
+	if modules, _ := fs.Glob(world.FS, "static/*.wasm"); len(modules) > 0 {
+		allowWasm(w.Header())
+	}
 	s.serveBundle(w, r, t, "world.html", p)
 }
 

@@ -8,7 +8,8 @@
 //	http.Handle("/", site)
 //
 // where files holds a main.ts (or main.js) that imports "drumline". A file style.css is taken in by itself; body.html is put
-// into the page's body; what lies under static/ is served as it is.
+// into the page's body; what lies under static/ is served as it is. A page with a .wasm file right under static/ may compile
+// WebAssembly, others may not.
 //
 // All links are relative, so the site works under any path prefix that a proxy takes away. It answers only for its own paths;
 // the room list (api/rooms) and the WebSocket (ws) that its scripts use are served by the program beside it.

@@ -153,6 +153,23 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// Only the page of a world that has a module may compile one.
+func TestWasm(t *testing.T) {
+	with := sample()
+	with["static/rule.wasm"] = file("\x00asm\x01\x00\x00\x00")
+	s := newSite(t, Options{Worlds: []World{{Name: "dots", FS: sample()}, {Name: "rule", FS: with}}})
+	for url, may := range map[string]bool{"/": false, "/w/dots/": false, "/w/rule/": true, "/w/none/": false, "/w/rule/static/rule.wasm": false} {
+		csp := get(t, s, url).Header.Get("Content-Security-Policy")
+		if strings.Contains(csp, "script-src 'self' 'wasm-unsafe-eval';") != may || strings.Count(csp, "unsafe") > 1 || strings.Contains(csp, "'unsafe") {
+			t.Errorf("%s: %s", url, csp)
+		}
+	}
+	r := get(t, s, "/w/rule/static/rule.wasm")
+	if r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/wasm" {
+		t.Errorf("%d, %s", r.StatusCode, r.Header.Get("Content-Type"))
+	}
+}
+
 func TestRoutes(t *testing.T) {
 	s := newSite(t, Options{Worlds: []World{{Name: "dots", FS: sample()}, {Name: "bare"}}})
 	for _, c := range []struct {

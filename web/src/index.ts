@@ -21,3 +21,5 @@ export type { PredictionFigures } from "./figures.ts";
 export type { PredictOptions } from "./predict.ts";
 export type { Goodbye, Retry, Welcome } from "./packet.ts";
 export { siteBase } from "./env.ts";
+export { loadRule } from "./wasmrule.ts";
+export type { WasmRule } from "./wasmrule.ts";

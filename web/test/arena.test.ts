@@ -1,23 +1,7 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { walk } from "../../worlds/arena/web/move.ts";
-
-export interface Traces {
-  every: number;
-  walks: { start: string[]; sticks: string; states: string[][] }[];
-}
-
-export function traces(): Traces {
-  return JSON.parse(readFileSync(new URL("../../../../worlds/arena/move/testdata/move.json", import.meta.url), "utf8")) as Traces;
-}
-
-const view = new DataView(new ArrayBuffer(8));
-
-export function fromBits(hex: string): number {
-  view.setBigUint64(0, BigInt(`0x${hex}`));
-  return view.getFloat64(0);
-}
+import { fromBits, traces } from "./traces.ts";
 
 test("the arena's page moves players as its server does, to the last bit", () => {
   const t = traces();

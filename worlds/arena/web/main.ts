@@ -1,6 +1,6 @@
 // The arena's page: joins, draws what the room shows, and sends what the player wants.
 
-import type { Room, View } from "drumline";
+import { type Room, type View, loadRule } from "drumline";
 import { enter } from "drumline/ui";
 import { Camera } from "./camera.ts";
 import { Controls } from "./controls.ts";
@@ -36,7 +36,7 @@ class Game {
   fps = 0;
   shots = 0;
 
-  constructor(room: Room<Arena>, root: HTMLElement) {
+  constructor(room: Room<Arena>, root: HTMLElement, rule: typeof step) {
     this.room = room;
     this.root = root;
     const canvas = document.createElement("canvas");
@@ -57,7 +57,7 @@ class Game {
     resize();
 
     // The own player moves at once, by the server's own rule.
-    room.predict({ type: "player", fields: ["x", "y", "vx", "vy"], step, snap: { x: ELSEWHERE, y: ELSEWHERE } });
+    room.predict({ type: "player", fields: ["x", "y", "vx", "vy"], step: rule, snap: { x: ELSEWHERE, y: ELSEWHERE } });
     room.onEnter("player", (p) => {
       this.enter(p.id, p.hp);
       this.seats[p.seat] = p;
@@ -170,10 +170,22 @@ function copy(p: Player): object {
   return { id, seat, name, x, y, vx, vy, aim, hp, wait, shield, away, score, own };
 }
 
+// With ?rule=wasm the server's own code, where "make wasm" has put it, and else its twin.
+async function rule(): Promise<typeof step> {
+  if (new URLSearchParams(location.search).get("rule") !== "wasm") return step;
+  try {
+    const wasm = await loadRule("static/move.wasm");
+    return (p, input) => wasm.step(p, input, 0, input);
+  } catch (e) {
+    console.warn("arena: without WebAssembly,", e);
+    return step;
+  }
+}
+
 async function main(): Promise<void> {
   const root = document.querySelector<HTMLElement>(".arena")!; // body.html
   const room = await enter<Arena>({ world: "arena" });
-  const game = new Game(room, root);
+  const game = new Game(room, root, await rule());
   const peek: Peek = {
     room,
     me: () => (room.ownEntity === null ? null : copy(room.ownEntity as unknown as Player)),
