@@ -1,0 +1,25 @@
+package motion
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The worst links with a target of each kind meet it. The whole grid is drumline bench --motion.
+func TestGrid(t *testing.T) {
+	for _, c := range cells(GridOptions{}) {
+		if c.JitterMs != 100 || c.Ordered && c.Loss != 0.05 || !c.Ordered && c.Loss != 0.1 {
+			continue
+		}
+		c.Seconds, c.Shown, c.settleS = 4, 8, 3
+		t.Run(fmt.Sprintf("%.0f %%, %.0f ms, %s", 100*c.Loss, c.JitterMs, link(c.Ordered)), func(t *testing.T) {
+			f, err := Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if names := c.target().misses(f); names != nil {
+				t.Errorf("misses %v: %+v, %.3f %% starved", names, f.Motion, f.StarvedPct)
+			}
+		})
+	}
+}
