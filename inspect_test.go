@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/drumline-engine/drumline/feed"
 )
 
 func rowBits(sp Spent) (n uint64) {
@@ -251,4 +253,39 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%d seconds", len(h))
 		}
 	})
+}
+
+// accountStream has written something of 20 fields at each question.
+type accountStream struct {
+	counterStream
+	labels []string
+}
+
+func (s *accountStream) Account(a *feed.Account) {
+	for _, l := range s.labels {
+		a.Add(l, 100, 10)
+	}
+}
+
+// BenchmarkInspect is what a question about a room of 16 costs its encoder worker.
+func BenchmarkInspect(b *testing.B) {
+	st := &accountStream{}
+	for i := range 20 {
+		st.labels = append(st.labels, fmt.Sprintf("monster.field%d", i))
+	}
+	r := &Room{infos: []feed.Info{{Name: "snap"}}}
+	var outs []*outbox
+	for i := range 16 {
+		outs = append(outs, &outbox{seat: &Seat{room: r, id: SeatID(i)}, streams: []feed.Stream{st}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var rows []keyedRow
+		for _, o := range outs {
+			rows = o.appendRows(rows)
+			if o.look(time.Second).Seat != o.seat.id {
+				b.Fatal("another seat")
+			}
+		}
+	}
 }

@@ -7,6 +7,8 @@
 //	mux.Handle("/debug/", h)
 //	mux.Handle("/api/rooms", h)
 //
+// /debug/inspector is a page for people; it reads /debug/rooms, /debug/room and /debug/explain (inspect.go, docs/inspector.md).
+//
 // /health and /api/rooms are public: they name no player and no address, are bounded in size, and are computed at most a few
 // times a second whoever asks. /metrics and /debug answer to this machine itself or to the holder of Options.Token; see
 // access.go. docs/metrics.md lists the metrics.

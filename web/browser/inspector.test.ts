@@ -9,7 +9,7 @@ import { DEVICES, PHONE, PrefixProxy, Relay, type Scene, Server, picture, pictur
 
 /** Bots that play for a while; the scene waits for them at its end. */
 async function bots(s: Scene, server: Server, ...args: string[]): Promise<void> {
-  const done = run("load", "--url", server.url, "--for", picturing ? "150s" : "15s", "--warmup", "0s", ...args);
+  const done = run("load", "--url", server.url, "--for", picturing ? "55s" : "15s", "--warmup", "0s", ...args);
   const outcome = done.then(() => undefined, (e: unknown) => e as Error);
   await s.keep(Promise.resolve({ stop: async (): Promise<void> => {
     if (!picturing) assert.equal(await outcome, undefined);
@@ -35,7 +35,7 @@ function colours(canvas: Locator): Promise<number> {
 
 for (const device of DEVICES) {
   scene(`inspector, ${device.name}: rooms, beat, seats, and where a client's bytes go`, async (s) => {
-    const server = await s.keep(Server.start("drumline", 0, "--lift-caps"));
+    const server = await s.keep(Server.start("drumline", 0, "--lift-caps", ...(picturing ? ["--priority", "nice"] : [])));
     await bots(s, server, "--bots", "24", "--rooms", "2");
     const page = await s.page(device);
     await page.emulateMedia({ colorScheme: "dark" });
@@ -72,6 +72,8 @@ for (const device of DEVICES) {
       await page.mouse.move(0, 0);
     }
 
+    if (picturing) await new Promise((r) => setTimeout(r, 40_000));
+
     // One seat.
     const seat = page.getByRole("button", { name: /^Where did the bytes of seat 3,/ });
     await until("a ping", async () => /\d ms/.test((await page.getByRole("row").filter({ has: seat }).textContent()) ?? ""));
@@ -91,9 +93,11 @@ for (const device of DEVICES) {
     await page.keyboard.press("Escape");
     await drawer.waitFor({ state: "hidden" });
     if (picturing) {
-      await new Promise((r) => setTimeout(r, device === PHONE ? 25_000 : 45_000));
+      // Higher than a screen, for all of it that tells something new.
+      await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+      await page.setViewportSize(device === PHONE ? { width: device.width, height: 1760 } : { width: device.width, height: 1360 });
       await page.evaluate(() => scrollTo(0, 0));
-      await page.screenshot({ path: join(tmpdir(), `inspector-${device.name}-full.png`), fullPage: true, scale: "css" });
+      await new Promise((r) => setTimeout(r, 1500));
       await picture(page, device === PHONE ? "inspector-phone" : "inspector");
     }
   });

@@ -154,7 +154,7 @@ class Table<R> {
 
 /** Where bytes went: two stretches of time to choose from, and a bar for each type and field. */
 class SpentView {
-  private readonly list: List<Bar>;
+  private readonly list: List<WideBar>;
   private readonly words = el("p", "words");
   private readonly more = el("button", "button small");
   private readonly buttons: HTMLButtonElement[] = [];
@@ -184,7 +184,7 @@ class SpentView {
       this.draw();
     });
     host.append(choice, this.words, ol, this.more);
-    this.list = new List<Bar>(ol, (b) => b.key, bar);
+    this.list = new List<WideBar>(ol, (b) => b.key, bar);
   }
 
   show(...spent: (Spent | null)[]): void {
@@ -202,16 +202,20 @@ class SpentView {
       return;
     }
     const rows = bars(s);
+    const most = rows[0]?.share ?? 1;
     const rate = s.for_s > 0 ? `, ${bytes(s.bytes / s.for_s)}/s` : "";
     const each = s.packets > 0 ? `, ${bytes(s.bytes / s.packets)} each` : "";
     set(this.words, `${bytes(s.bytes)} in ${duration(s.for_s)}${rate}: ${count(s.packets)} packets${each}.`);
-    this.list.show(this.all ? rows : rows.slice(0, BARS_SHOWN));
+    this.list.show((this.all ? rows : rows.slice(0, BARS_SHOWN)).map((b) => ({ ...b, width: b.share / most })));
     this.more.hidden = rows.length <= BARS_SHOWN;
     set(this.more, this.all ? "Show the largest only" : `Show all ${rows.length}`);
   }
 }
 
-function bar(): Shown<Bar> {
+/** A bar and its length against the longest. */
+type WideBar = Bar & { width: number };
+
+function bar(): Shown<WideBar> {
   const e = el("li");
   const label = el("span", "bar-label");
   const name = el("span", "");
@@ -229,7 +233,7 @@ function bar(): Shown<Bar> {
       set(name, b.label);
       set(feed, b.feed);
       e.classList.toggle("is-engine", b.feed === "engine");
-      fill.style.width = `${(b.share * 100).toFixed(2)}%`;
+      fill.style.width = `${(b.width * 100).toFixed(2)}%`;
       set(share, b.share < 0.001 ? "< 0.1 %" : `${(b.share * 100).toFixed(1)} %`);
       set(facts, `${bytes(b.bytesPerS)}/s · ${b.bitsEach.toFixed(1)} bits × ${count(b.count)}`);
     },

@@ -211,6 +211,7 @@ export interface Bar {
 }
 
 const OWN: Readonly<Record<string, string>> = { packet: "packet heads", message: "message heads" };
+const THEIRS: Readonly<Record<string, string>> = { header: "section heads" };
 
 /** Makes a list of where bytes went, most first. Rows without a bit are left out. */
 export function bars(s: Spent): Bar[] {
@@ -219,7 +220,7 @@ export function bars(s: Spent): Bar[] {
   all = Math.max(all, s.bytes * 8, 1);
   return s.rows.filter((r) => r.bits > 0).map((r) => ({
     key: `${r.feed}/${r.label}`,
-    label: r.feed === "" ? (OWN[r.label] ?? r.label) : r.label,
+    label: r.feed === "" ? (OWN[r.label] ?? r.label) : (THEIRS[r.label] ?? r.label),
     feed: r.feed === "" ? "engine" : r.feed,
     share: r.bits / all,
     bytesPerS: s.for_s > 0 ? r.bits / 8 / s.for_s : 0,

@@ -109,7 +109,7 @@ export class Trend extends Plot {
   }
 }
 
-const AXIS = 52;
+const AXIS = 62;
 
 /**
  * The last 1,200 steps: above, the intervals between their starts, with the period and the limits from which on one counts as skipped
@@ -138,7 +138,7 @@ export class Timeline extends Plot {
     for (let i = 0; i < n; i++) if (verdict(steps.late_ms[i]!, steps.interval_ms[i]!, this.period) !== "") bad++;
     this.say(`Intervals and times of the last ${n} steps; ${bad} of them late, skipped or doubled`);
     this.draw();
-    this.point(this.pointer);
+    this.told(this.nearest());
   }
 
   private span(): number {
@@ -182,13 +182,13 @@ export class Timeline extends Plot {
     const x = (ms: number): number => AXIS + (1 + ms / span) * (w - AXIS - 1);
 
     // Above: intervals. What is out of the picture is drawn at its edge.
-    const topA = 6;
-    const endA = Math.round(h * 0.56);
+    const topA = 24;
+    const endA = Math.round(h * 0.54);
     const worst = interval.reduce((a, b) => Math.max(a, b), 0);
     const max = Math.min(Math.max(2 * period, worst * 1.1), 8 * period);
     const yA = (ms: number): number => endA - (Math.min(ms, max) / max) * (endA - topA);
     // Below: step times.
-    const topB = endA + 26;
+    const topB = endA + 34;
     const endB = h - 20;
     const low = 0.01;
     const high = period * 2;
@@ -209,8 +209,8 @@ export class Timeline extends Plot {
     rule(yA(period / 2), "", grid, [3, 4]);
     rule(yA(period * 1.5), "", grid, [3, 4]);
     rule(yA(period), `${period.toFixed(1)} ms`, good);
-    if (yA(max) < yA(period) - 16) rule(yA(max), `${max.toFixed(0)}`, grid);
-    for (let ms = low; ms < period * 0.6; ms *= 10) rule(yB(ms), `${ms}`.slice(0, 4), grid);
+    rule(yA(max), `${max.toFixed(0)} ms`, grid);
+    for (let ms = low; ms < period * 0.6; ms *= 10) rule(yB(ms), `${ms}`.slice(0, 4) + " ms", grid);
     rule(yB(period), "deadline", bad);
 
     // Time below.
@@ -223,8 +223,8 @@ export class Timeline extends Plot {
       c.fillText(ms === 0 ? "now" : `−${ms / 1000} s`, x(-ms), h - 4);
     }
     c.textAlign = "left";
-    c.fillText("interval between steps", AXIS + 4, topA + 10);
-    c.fillText("time of a step", AXIS + 4, endA + 20);
+    c.fillText("Interval between the starts of steps", AXIS, topA - 10);
+    c.fillText("Time of a step", AXIS, topB - 10);
 
     // Marks of bad ones go over both, below the rest.
     const wide = Math.max(1, ((w - AXIS) / n) * 0.8);
