@@ -129,8 +129,8 @@ type Spec struct {
 	// input holds until the next one, or until the link is down.
 	InputHold time.Duration
 	// Rewind asks clients for the moment that their players see, and is the farthest back that one is believed, at most 1 s. It
-	// takes two bytes in an input message. A page shows others some 100 ms late, and an input takes its way and about 70 ms of
-	// margin: with 300 ms those who are up to 130 ms from the server, there and back, hit all that they see. Default 0: Input.Seen
+	// takes two bytes in an input message. A page's delay and an input's margin make some 180 ms, and the way there and back comes
+	// to it: with 300 ms those who are up to 130 ms from the server, there and back, hit all that they see. Default 0: Input.Seen
 	// stays 0.
 	Rewind time.Duration
 	// CatchUp is the most steps run at once after a stall. Default 3.
