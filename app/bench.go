@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drumline-engine/drumline/lab/bots"
+	"github.com/drumline-engine/drumline/lab/motion"
 	"github.com/drumline-engine/drumline/lab/report"
 )
 
@@ -22,6 +23,7 @@ type benchConfig struct {
 	duration                     time.Duration
 	rounds                       int
 	only                         string
+	motion                       bool
 }
 
 func newBenchConfig() *benchConfig {
@@ -39,6 +41,7 @@ func (c *benchConfig) flags() []flagSpec {
 		{name: "for", into: &c.duration, usage: "Measure each arrangement for this `TIME`."},
 		{section: "The bench"},
 		{name: "rounds", into: &c.rounds, usage: "Go through all arrangements this `NUMBER` of times, and print each run."},
+		{name: "motion", into: &c.motion, usage: "Instead of all this, show on paper what pages would show of lab/traffic over links that lose, delay and shuffle packets, beside what really is: how evenly it moves, how late, and which inputs come in time. It takes a time of its own, a few seconds for each of its minutes (--for), and fails if a figure misses its target. Of the other flags it knows --for only."},
 		{name: "only", into: &c.only, usage: "Only run the arrangements whose name contains this `TEXT`."},
 	}
 }
@@ -53,6 +56,18 @@ func benchCommand() command {
 		flags: newBenchConfig().flags,
 		run:   bench,
 	}
+}
+
+// benchMotion prints the tables of package motion.
+func (c *benchConfig) benchMotion(ctx context.Context, e *env) error {
+	if c.duration < time.Second || c.duration > maxLoadFor {
+		return usagef("--for %v: want 1s to %v", c.duration, maxLoadFor)
+	}
+	missed, err := motion.Grid(ctx, e.stdout, motion.GridOptions{For: c.duration})
+	if err == nil && missed > 0 {
+		err = fmt.Errorf("%s over the target", plural(missed, "figure"))
+	}
+	return err
 }
 
 // arrangements are ways to run the same server; the first is the default where priorities are not permitted.
@@ -79,6 +94,9 @@ func bench(ctx context.Context, e *env, args []string) error {
 	c := newBenchConfig()
 	if err := parseFlags(e, benchCommand(), c.flags(), args); err != nil {
 		return err
+	}
+	if c.motion {
+		return c.benchMotion(ctx, e)
 	}
 	for _, f := range []struct {
 		name               string

@@ -22,20 +22,21 @@ import (
 )
 
 const (
-	maxLoadFor       = 10 * time.Minute
-	serverStartTime  = 20 * time.Second
-	serverStopTime   = 5 * time.Second
-	loadDrainTime    = time.Second
-	askTimeout       = 5 * time.Second
-	voidRepeats      = 2  // how often a comparison repeats a void run
-	roomsPerAsk      = 16 // a server's figures cost it a little per room: with more rooms it is asked less often
-	serverTail       = 4 << 10
-	defaultRounds    = 3
-	defaultLoadNice  = 10
-	defaultLoadBots  = 16
-	defaultLoadInput = 20
-	maxLinkDelay     = 2 * time.Second
-	maxLoss          = 0.5
+	maxLoadFor        = 10 * time.Minute
+	serverStartTime   = 20 * time.Second
+	serverStopTime    = 5 * time.Second
+	loadDrainTime     = time.Second
+	askTimeout        = 5 * time.Second
+	voidRepeats       = 2  // how often a comparison repeats a void run
+	roomsPerAsk       = 16 // a server's figures cost it a little per room: with more rooms it is asked less often
+	serverTail        = 4 << 10
+	defaultRounds     = 3
+	defaultLoadNice   = 10
+	defaultLoadBots   = 16
+	defaultLoadInput  = 20
+	defaultLoadMotion = 4
+	maxLinkDelay      = 2 * time.Second
+	maxLoss           = 0.5
 )
 
 // loadConfig is what load's flags fill.
@@ -49,7 +50,7 @@ type loadConfig struct {
 	inputHz, inputsPerPacket int
 	decode                   fraction
 	verify                   bool
-	pause, rcvbuf            int
+	motion, pause, rcvbuf    int
 	rate                     bitRate
 	seed                     uint64
 	threads                  int
@@ -96,6 +97,7 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "inputs-per-packet", some: true, into: &c.inputsPerPacket, usage: "Put this `NUMBER` of inputs into a message, at most 8. Without it, one for each step between two messages, as a page does."},
 		{name: "decode", into: &c.decode, usage: "Let this `SHARE` of the bots, such as 1/10, decode what they get; the others read headers and ack."},
 		{name: "verify", into: &c.verify, usage: "Have each packet to a bot that decodes carry a hash of what the bot must now hold, and compare."},
+		{name: "motion", some: true, into: &c.motion, usage: "Let this `NUMBER` of the bots that decode show what they get, sixty pictures a second, as a page does but to nobody, and measure how evenly it moves. Without it, 4 in one process with the server, and none over sockets, where it would cost the bots time."},
 		{name: "pause", into: &c.pause, usage: "After the warm-up let this `NUMBER` of bots stop reading, while they send on. They are left out of the clients' figures."},
 		{name: "rcvbuf", some: true, into: &c.rcvbuf, usage: "Give bots that pause or are rate-limited (all bots, if there are none such) a receive buffer of this `NUMBER` of bytes. Without it, 4096 for those; the system's own for others."},
 		{name: "rate", into: &c.rate, usage: "Let each bot read no faster than this `RATE`, such as 16kbit or 2mbit (a second)."},
@@ -196,7 +198,7 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 		name               string
 		value, least, most int
 	}{
-		{"bots", c.bots, 1, bots.MaxBots}, {"rooms", c.rooms, 0, bots.MaxBots}, {"pause", c.pause, 0, c.bots},
+		{"bots", c.bots, 1, bots.MaxBots}, {"rooms", c.rooms, 0, bots.MaxBots}, {"pause", c.pause, 0, c.bots}, {"motion", c.motion, 0, c.bots},
 		{"input-hz", c.inputHz, 0, 200}, {"inputs-per-packet", c.inputsPerPacket, 0, drumline.MaxInputs},
 		{"rcvbuf", c.rcvbuf, 0, 1 << 26}, {"threads", c.threads, 0, 16}, {"nice", c.nice, 0, 19}, {"rounds", c.rounds, 0, 50},
 		{"send-hz", c.sendHz, 0, 1000}, {"beat-threads", c.beatThreads, 0, 1024}, {"encoders", c.encoders, 0, 1024},
@@ -276,7 +278,7 @@ func (c *loadConfig) checkExpectations() error {
 	if len(all) == 0 {
 		return nil
 	}
-	example, err := exampleFigures(c.compare != "", c.inProcess())
+	example, err := exampleFigures(c.compare != "", c.inProcess(), c.motion)
 	if err != nil {
 		return err
 	}
@@ -296,17 +298,20 @@ func (c *loadConfig) checkExpectations() error {
 const noSuchFigure = ": there is no such figure"
 
 // exampleFigures has every figure that a run, or a comparison of runs, can have.
-func exampleFigures(comparison, inProcess bool) (any, error) {
+func exampleFigures(comparison, inProcess bool, motion int) (any, error) {
 	r := &report.Report{
 		Bots:     report.Bots{Refused: map[string]int{}, Closed: map[string]int{}},
 		Beat:     &report.Beat{},
 		Snapshot: report.Snapshot{ServerSide: &report.ServerSide{Skipped: map[string]uint64{}}},
 		Inputs:   report.Inputs{Unused: map[string]uint64{drumline.DropInputLate.Name(): 0}},
+		Motion:   &report.Motion{},
 		Server:   &report.Server{},
 		Pause:    &report.Pause{Closed: map[string]int{}, StagesS: map[string]report.Number{}},
 	}
 	if inProcess {
 		r.Server = nil // nobody can tell it from the bots
+	} else if motion == 0 && !comparison {
+		r.Motion = nil
 	}
 	if !comparison {
 		return r, nil
@@ -373,7 +378,7 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 	}
 	r := &loadRun{c: c, e: e, target: t, server: server, def: def}
 	o := bots.Options{URL: t.url, AllowRemote: c.url != "", Deflate: c.deflate, World: c.world, NewBot: def.NewBot, Bots: c.bots, Rooms: c.rooms, InputHz: c.inputHz,
-		InputsPerPacket: c.inputsPerPacket, DecodeEvery: int(c.decode), Verify: c.verify, Pause: c.pause, RateBytes: int(c.rate), Rcvbuf: c.rcvbuf,
+		InputsPerPacket: c.inputsPerPacket, DecodeEvery: int(c.decode), Verify: c.verify, Show: c.motion, Pause: c.pause, RateBytes: int(c.rate), Rcvbuf: c.rcvbuf,
 		Threads: c.threads, Seed: c.seed}
 	if c.inputHz == 0 {
 		o.InputHz = -1
@@ -382,6 +387,9 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 	if t.srv != nil {
 		o.URL, o.Server, o.Path, o.Unordered = "", t.srv, c.path(), c.unordered()
 		transport = "mem"
+		if c.motion == 0 {
+			o.Show = min(c.bots, defaultLoadMotion)
+		}
 	}
 	m, err := r.measure(ctx, o)
 	if err != nil {

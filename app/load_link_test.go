@@ -27,7 +27,7 @@ func TestLoadTogether(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.json")
 	out, errs, err := runTogether(t, "--loss=5%", "--delay=10ms", "--jitter=5ms", "--verify", "--json", file,
 		"--expect=bots.joined==3,bots.lost==0,client.decode_errors==0,client.mismatches==0,settings.loss_pct==5,settings.delay_ms==10,beat.steps>0,"+
-			"client.packet_bytes.max<=1100,client.acks>0,client.ack_delay_ms.p99>=0,client.events_per_s==0,load.rss_mib>0")
+			"client.packet_bytes.max<=1100,client.acks>0,client.ack_delay_ms.p99>=0,client.events_per_s==0,load.rss_mib>0,motion.bots==3,motion.underruns>=0,motion.delay_ms>=0")
 	if err != nil && !strings.Contains(err.Error(), "void") {
 		t.Fatalf("%v\n%s%s", err, out, errs)
 	}
@@ -107,6 +107,8 @@ func TestLoadLinkUsage(t *testing.T) {
 		{"--compare state=half", "want whole, plain, ordered or acked"},
 		{"--compare loss=2", "want a share"},
 		{"--loss 0 --expect server.rss_mib<1", "there is no such figure"},
+		{"--motion 20", "--motion 20: want 0 to"},
+		{"--expect motion.jolt_ratio<2 --bots 2", "there is no such figure"},
 	} {
 		if _, _, err := runTogether(t, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.want)

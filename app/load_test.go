@@ -309,7 +309,8 @@ func TestKnownFigures(t *testing.T) {
 	for compare, list := range map[string]string{
 		"": "machine.steal_pct==0,duration_s>0,bots.asked==4,bots.refused.room_full==0,bots.closed.stalled==0,beat.interval_ms.p99<1,snapshot.hz==20,snapshot.age_ms.max<1," +
 			"snapshot.skipped.busy==0,client.verified>0,inputs.unused.input_late==0,inputs.echo_ms.p50<1,server.rss_mib<1,load.cpu_cores<1,pause.open==1,pause.closed.backlog==1,pause.stages_s.skipped_slow<1",
-		"pause=1": "a.beat.skipped==0,b.client.gap_ms.p99<1,ratio.client.gap_ms.p99<1,diff.server.rss_mib<1,b.bots.closed.stalled==1,b.pause.closed.backlog==1",
+		"motion=1": "a.motion.jolt_ratio<1,b.motion.jump_pct<1,ratio.motion.delay_ms<1",
+		"pause=1":  "a.beat.skipped==0,b.client.gap_ms.p99<1,ratio.client.gap_ms.p99<1,diff.server.rss_mib<1,b.bots.closed.stalled==1,b.pause.closed.backlog==1",
 	} {
 		e, _, _ := testEnv(nil)
 		c := newLoadConfig()

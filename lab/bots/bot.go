@@ -10,6 +10,7 @@ import (
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/feed/snap"
+	"github.com/drumline-engine/drumline/lab/motion"
 	"github.com/drumline-engine/drumline/wire"
 )
 
@@ -68,6 +69,7 @@ type bot struct {
 	room      string
 	decodes   bool
 	willPause bool
+	shows     bool
 	rcvbuf    int
 	mind      func(dst []byte, v drumline.BotView) []byte
 	section   func(h drumline.StateHeader, feed int, body []byte) error
@@ -96,6 +98,9 @@ type bot struct {
 	lanes      []feed.Lane
 	bodies     [][]byte // sections of the packet in hand, by feed
 	view       drumline.BotView
+	screen     *motion.Screen // nil: it shows nothing
+	snap       *snap.Decoder  // of what the screen shows
+	pictureAt  time.Duration  // when the next picture is due
 	verify     bool
 	inputSize  int
 	perPacket  int           // inputs in a message; 0: those that are new
@@ -258,11 +263,42 @@ func (b *bot) onWelcome(p []byte) error {
 		b.stride = min(max((w.Hz+hz-1)/hz, 1), drumline.MaxInputs)
 	}
 	b.lead = b.goal()
+	if err := b.unveil(w); err != nil {
+		return b.unwelcome(err.Error())
+	}
 	b.state, b.joined = live, true
 	storeMax(&b.f.lastJoin, int64(now))
 	b.s.watch(b)
 	b.f.settle()
 	return nil
+}
+
+// unveil makes the screen of a bot that shows what it gets, if that moves.
+func (b *bot) unveil(w drumline.Welcome) (err error) {
+	if !b.shows || w.Hz == 0 {
+		return nil
+	}
+	for i, d := range b.view.Decoders {
+		if d, ok := d.(*snap.Decoder); ok && w.Feeds[i].Lane == feed.State {
+			b.snap, b.pictureAt = d, b.f.now()
+			b.screen, err = motion.NewScreen(w.Feeds[i].Schema, w.SendHz, w.Ordered, b.tickZero)
+			return err
+		}
+	}
+	return nil
+}
+
+// show shows the pictures that are due: each at its own time, as a display does, also if the loop is late.
+func (b *bot) show(now time.Duration) {
+	if b.screen == nil || b.state != live {
+		return
+	}
+	if now-b.pictureAt > time.Second {
+		b.pictureAt = now
+	}
+	for ; b.pictureAt <= now; b.pictureAt += motion.FrameTime {
+		b.screen.Frame(b.pictureAt)
+	}
 }
 
 func (b *bot) unwelcome(why string) error {
@@ -329,6 +365,12 @@ func (b *bot) onState(p []byte) {
 	tick := b.fullTick(h.Tick16)
 	if b.decodes && !b.decode(h, tick) {
 		return
+	}
+	if b.screen != nil {
+		if h.Epoch != b.epoch {
+			b.screen.Clear()
+		}
+		b.screen.Packet(b.snap, tick, now)
 	}
 	b.epoch = h.Epoch
 	if tick >= b.tick {

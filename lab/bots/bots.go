@@ -48,6 +48,7 @@ import (
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/internal/hist"
 	"github.com/drumline-engine/drumline/internal/proc"
+	"github.com/drumline-engine/drumline/lab/motion"
 	"github.com/drumline-engine/drumline/link/mem"
 )
 
@@ -114,6 +115,9 @@ type Options struct {
 	// Verify asks the server for a hash in each packet to the bots that decode, and compares. The server must be in its lab mode.
 	Verify bool
 
+	// Show is how many of the bots that decode show what they get to nobody, sixty pictures a second, and measure how evenly it moves. They are
+	// spread over the rooms. Default none.
+	Show int
 	// Pause is how many bots stop reading on Fleet.Pause, while they go on sending. Spread over the rooms.
 	Pause int
 	// RateBytes is how many bytes a second a bot reads once it has joined. Default: as they come.
@@ -152,6 +156,7 @@ func (o *Options) fill() (*url.URL, error) {
 		{"InputsPerPacket", &o.InputsPerPacket, 0, 0, drumline.MaxInputs},
 		{"DecodeEvery", &o.DecodeEvery, 1, 1, MaxBots},
 		{"Pause", &o.Pause, 0, 0, o.Bots},
+		{"Show", &o.Show, 0, 0, o.Bots},
 		{"RateBytes", &o.RateBytes, 0, 0, 1 << 30},
 		{"Rcvbuf", &o.Rcvbuf, 0, 0, 1 << 26},
 		{"Threads", &o.Threads, (o.Bots + botsPerLoop - 1) / botsPerLoop, 1, 16},
@@ -288,9 +293,16 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		}
 		f.shards = append(f.shards, s)
 	}
+	showing := 0
 	for i := range o.Bots {
 		s := f.shards[i%o.Threads]
-		s.bots = append(s.bots, newBot(f, s, i))
+		b := newBot(f, s, i)
+		s.bots = append(s.bots, b)
+		if showing < o.Show && b.decodes && !b.willPause {
+			s.showing = append(s.showing, b)
+			b.shows = true
+			showing++
+		}
 	}
 	for _, s := range f.shards {
 		f.wg.Go(s.run)
@@ -387,6 +399,9 @@ func (f *Fleet) ResetWindow() {
 	for _, s := range f.shards {
 		s.mu.Lock()
 		for _, b := range s.bots {
+			if b.screen != nil {
+				b.screen.Reset()
+			}
 			b.n = counts{}
 			if b.measured = b.state == live && !b.willPause; b.lastPacket == 0 {
 				b.lastPacket = f.now()
@@ -442,6 +457,9 @@ type Figures struct {
 	Held float64
 	// Inputs were sent; Unsent were due but the socket was full or the generator too late.
 	Inputs, Unsent uint64
+	// Motion is what Options.Show bots showed; nil: none did. What they take for the true path is what their own packets say half a second later.
+	Motion  *motion.Motion
+	Showing int
 	// Paused are the bots that were made to pause.
 	Paused []PausedBot
 }
@@ -481,6 +499,7 @@ func (f *Fleet) Figures() Figures {
 	}
 	held, holders := 0, 0
 	var gaps hist.Histogram
+	var shown motion.Total
 	for _, s := range f.shards {
 		s.mu.Lock()
 		for _, b := range s.bots {
@@ -526,6 +545,9 @@ func (f *Fleet) Figures() Figures {
 				gaps.Record(open) // else a bot that gets nothing at all would not show
 			}
 			g.Clients++
+			if b.screen != nil {
+				shown.Add(b.screen)
+			}
 			g.Packets += b.n.packets
 			g.Bytes += b.n.bytes
 			g.WireBytes += b.n.wire
@@ -542,6 +564,10 @@ func (f *Fleet) Figures() Figures {
 			}
 		}
 		s.mu.Unlock()
+	}
+	if g.Showing = shown.Screens; g.Showing > 0 {
+		m := shown.Motion()
+		g.Motion = &m
 	}
 	if holders > 0 {
 		g.Held = float64(held) / float64(holders)

@@ -660,6 +660,7 @@ func TestOptions(t *testing.T) {
 		{"inputs", func(o *Options) { o.InputsPerPacket = 9 }, "InputsPerPacket"},
 		{"decode", func(o *Options) { o.DecodeEvery = -1 }, "DecodeEvery"},
 		{"pause", func(o *Options) { o.Pause = 17 }, "Pause is 17, want 0 to 16"},
+		{"show", func(o *Options) { o.Show = 17 }, "Show is 17, want 0 to 16"},
 		{"rate", func(o *Options) { o.RateBytes = -1 }, "RateBytes"},
 		{"rcvbuf", func(o *Options) { o.Rcvbuf = -1 }, "Rcvbuf"},
 		{"threads", func(o *Options) { o.Threads = 17 }, "Threads"},

@@ -31,7 +31,7 @@ func TestMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := memoryServer(t)
 			f, err := Start(t.Context(), Options{Server: srv, Unordered: unordered, Path: mem.Path{Loss: .05, Delay: 5 * time.Millisecond, Jitter: 60 * time.Millisecond},
-				World: "arena", NewBot: arena.World().NewBot, Bots: 3, Rooms: 1, Verify: true, JoinOver: 10 * time.Millisecond, InputHz: 60})
+				World: "arena", NewBot: arena.World().NewBot, Bots: 3, Rooms: 1, Show: 2, Verify: true, JoinOver: 10 * time.Millisecond, InputHz: 60})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,6 +42,9 @@ func TestMemory(t *testing.T) {
 			f.ResetWindow()
 			until(t, "packets", func() bool {
 				g := f.Figures()
+				if g.Motion == nil || g.Motion.Frames == 0 {
+					return false
+				}
 				return g.Verified > 60 && g.AckDelay.Count() > 30 && g.Echo.Count() > 5 && (!unordered || g.Overtaken > 0)
 			})
 			g := f.Figures()
@@ -50,6 +53,9 @@ func TestMemory(t *testing.T) {
 			}
 			if g.DecodeErrors != 0 || g.Mismatches != 0 || g.Held < 3 || g.Acks == 0 || g.PacketBytes.Count() == 0 || g.PacketBytes.Max() < 20*packetUnit || g.WireBytes <= g.Bytes {
 				t.Errorf("%+v, for example %s", g, g.FirstError)
+			}
+			if m := g.Motion; g.Showing != 2 || m.DelayMs <= 0 || m.Pictures == 0 || m.Underruns > m.Pictures {
+				t.Errorf("%d show %+v", g.Showing, m)
 			}
 			if !unordered && g.Overtaken+g.NoBase != 0 {
 				t.Errorf("%d overtaken, %d without a base over an ordered link", g.Overtaken, g.NoBase)

@@ -44,6 +44,7 @@ type shard struct {
 	id       int
 	portable bool
 	bots     []*bot
+	showing  []*bot // those of bots that show what they get
 	poll     poller
 
 	mu sync.Mutex // guards what follows and the bots
@@ -159,6 +160,9 @@ func (s *shard) turn() {
 				b.n.unsent += uint64(n) / uint64(len(s.bots))
 			}
 		}
+	}
+	for _, b := range s.showing {
+		b.show(now)
 	}
 	for {
 		i, slot, ok := s.sends.due(now)

@@ -468,14 +468,14 @@ func (c *client) pump() {
 }
 
 func (b *bench) figures() *Figures {
-	var screens []*Screen
+	var total Total
 	var rings [2]meter
 	kinds := map[string]*meter{}
 	for _, c := range b.clients {
 		if c.screen == nil {
 			continue
 		}
-		screens = append(screens, c.screen)
+		total.Add(c.screen)
 		for i := range rings {
 			rings[i].merge(c.screen.ring(i + 1))
 		}
@@ -489,7 +489,7 @@ func (b *bench) figures() *Figures {
 			}
 		}
 	}
-	f := &Figures{Motion: Sum(screens...), Kinds: map[string]Motion{}, StarvedMax: b.starvedMax}
+	f := &Figures{Motion: total.Motion(), Kinds: map[string]Motion{}, StarvedMax: b.starvedMax}
 	for i := range rings {
 		f.Rings[i] = rings[i].motion()
 	}

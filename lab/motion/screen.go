@@ -251,19 +251,30 @@ func (s *Screen) ring(ring int) *meter {
 	return &all
 }
 
-// Sum is what several screens showed together, in the innermost ring.
-func Sum(screens ...*Screen) Motion {
-	var all meter
-	for _, s := range screens {
-		all.merge(s.ring(0))
-	}
-	m := all.motion()
-	for _, s := range screens {
-		m.Pictures += s.shown
-		m.Underruns += s.under
-		m.Corrections += s.line.corrections
-		m.DelayMs += s.delay
-	}
-	m.DelayMs /= float64(max(m.Pictures, 1))
+// Total adds up what several screens showed, in the innermost ring. The zero value is ready to use.
+type Total struct {
+	// Screens is how many were added.
+	Screens int
+
+	meter                     meter
+	shown, under, corrections uint64
+	delay                     float64
+}
+
+// Add adds what s has measured so far.
+func (t *Total) Add(s *Screen) {
+	t.Screens++
+	t.meter.merge(s.ring(0))
+	t.shown += s.shown
+	t.under += s.under
+	t.corrections += s.line.corrections
+	t.delay += s.delay
+}
+
+// Motion is that of all together.
+func (t *Total) Motion() Motion {
+	m := t.meter.motion()
+	m.Pictures, m.Underruns, m.Corrections = t.shown, t.under, t.corrections
+	m.DelayMs = t.delay / float64(max(t.shown, 1))
 	return m
 }

@@ -99,6 +99,7 @@ type Report struct {
 	Beat     *Beat    `json:"beat,omitempty"`
 	Snapshot Snapshot `json:"snapshot"`
 	Client   Client   `json:"client"`
+	Motion   *Motion  `json:"motion,omitempty"`
 	Inputs   Inputs   `json:"inputs"`
 	Server   *Server  `json:"server,omitempty"`
 	Load     Load     `json:"load"`
@@ -210,6 +211,25 @@ type Client struct {
 	FirstError string `json:"first_error,omitempty"`
 }
 
+// Motion is how evenly some bots showed what they got, as package motion measures it: within the innermost ring, against what their own packets
+// said half a second later.
+type Motion struct {
+	Bots int `json:"bots"`
+	// Frames are those of single things.
+	Frames uint64 `json:"frames"`
+	// JoltRatio is the 99th percentile of the jolts over that of the true path. JumpPct are frames with a step that is quite another than the
+	// true one, SpeedErrorPct is the mean difference of the two.
+	JoltRatio     Number `json:"jolt_ratio"`
+	JumpPct       Number `json:"jump_pct"`
+	SpeedErrorPct Number `json:"speed_error_pct"`
+	// Underruns are pictures past the newest packet, UnderrunPct is their share. Corrections are things that were shown elsewhere than they were.
+	Underruns   uint64 `json:"underruns"`
+	UnderrunPct Number `json:"underrun_pct"`
+	Corrections uint64 `json:"corrections"`
+	// DelayMs is from a step until it is shown, in the mean.
+	DelayMs Number `json:"delay_ms"`
+}
+
 // Inputs are what the bots sent. LateMs is from an input's slot to its write: how well the load generator kept up. EchoMs is
 // from the slot until a packet acks the input.
 type Inputs struct {
@@ -304,6 +324,10 @@ func New(m Measured) *Report {
 		Inputs: Inputs{Hz: max(m.InputHz, 0), Sent: b.Inputs, Unsent: b.Unsent, LateMs: fromHist(b.Late, time.Millisecond), EchoMs: fromHist(b.Echo, time.Millisecond)},
 		Load:   Load{Number(m.LoadCores), Number(m.LoadMiB), m.Together},
 		Pause:  m.Pause,
+	}
+	if g := b.Motion; g != nil {
+		r.Motion = &Motion{Bots: b.Showing, Frames: g.Frames, JoltRatio: Number(g.JoltRatio), JumpPct: Number(g.JumpPct), SpeedErrorPct: Number(g.SpeedErrorPct),
+			Underruns: g.Underruns, UnderrunPct: Number(g.UnderrunPct()), Corrections: g.Corrections, DelayMs: Number(g.DelayMs)}
 	}
 	if m.StealPct > MaxStealPct {
 		r.Void = fmt.Sprintf("steal %.1f %%", m.StealPct)
@@ -409,6 +433,10 @@ func (r *Report) Print(w io.Writer) {
 	p.line("", "%d packets overtaken, %d without a base; %d acks sent", c.Overtaken, c.NoBase, c.Acks)
 	if c.FirstError != "" {
 		p.line("", "for example: %s", c.FirstError)
+	}
+	if g := r.Motion; g != nil {
+		p.line("motion", "of %d bots, %s ms late: jolts %s of the true ones, %s %% jump frames, speed off by %s %%", g.Bots, short(g.DelayMs), short(g.JoltRatio), short(g.JumpPct), short(g.SpeedErrorPct))
+		p.line("", "%s %% of the pictures past the newest packet, %d corrections", short(g.UnderrunPct), g.Corrections)
 	}
 	p.line("inputs", "%d messages a second and bot, %d sent, %d not; the server did not use: %s", r.Inputs.Hz, r.Inputs.Sent, r.Inputs.Unsent, list(r.Inputs.Unused))
 	if v := r.Server; v != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/drumline-engine/drumline/internal/hist"
 	"github.com/drumline-engine/drumline/internal/proc"
 	"github.com/drumline-engine/drumline/lab/bots"
+	"github.com/drumline-engine/drumline/lab/motion"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -61,6 +62,8 @@ func measured() Measured {
 			Gap: durations(49*ms, 50*ms, 51*ms), Age: durations(ms, 2*ms), Late: durations(ms / 2), Echo: durations(30*ms, 60*ms),
 			AckDelay: durations(10*ms, 45*ms), PacketBytes: durations(90*time.Microsecond, 155*time.Microsecond, 1020*time.Microsecond),
 			Unverifiable: 4, Overtaken: 5, NoBase: 6, Acks: 123_000, Events: 11_940, Decoding: 199,
+			Motion:   &motion.Motion{Frames: 480_000, JoltRatio: 1.04, JumpPct: 0.012, SpeedErrorPct: 0.93, Pictures: 7200, Underruns: 36, Corrections: 512, DelayMs: 117.5},
+			Showing:  4,
 			Verified: 119_400, Held: 48, Inputs: 124_000, Unsent: 3},
 		LoadCores: 0.2, LoadMiB: 25.5,
 		Window: &drumline.Window{For: 30 * time.Second, Steps: 23_400, Skipped: 2, Doubled: 1, Dropped: 0, Stalls: 1,
