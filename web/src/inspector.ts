@@ -405,10 +405,10 @@ function run(): void {
     track.append(fill);
     e.append(label, track, n);
     lateList.append(e);
-    return (v: number, all: number, bad: boolean): void => {
+    return (v: number, all: number, late: boolean): void => {
       // The root lets a single late step be seen beside a thousand on time.
       fill.style.width = `${(all > 0 ? Math.sqrt(v / all) * 100 : 0).toFixed(1)}%`;
-      e.classList.toggle("is-late", bad && v > 0);
+      e.classList.toggle("is-late", late);
       set(n, count(v));
     };
   });
@@ -431,7 +431,9 @@ function run(): void {
     set(byID("server"), `${count(d.server.players)} players · ${count(d.server.links)} links · up ${duration(d.server.uptime_s)} · ${d.server.rss_mib.toFixed(0)} MiB · ` +
       `${d.server.cpu_cores.toFixed(2)} cores (beat ${load(beats)}, encoders ${load(encoders)})`);
     const list = d.rooms;
-    if (!list.some((r) => key(r) === chosen) && (chosen === "" || looked !== chosen)) chosen = list[0] === undefined ? "" : key(list[0]);
+    // A room that was looked at stays, closed; an address of one that is not there does not.
+    const wrong = looked !== chosen && d.rooms_omitted === 0 && !list.some((r) => key(r) === chosen);
+    if (chosen === "" || wrong) chosen = list[0] === undefined ? "" : key(list[0]);
     rooms.show(list);
     omitted.hidden = d.rooms_omitted === 0;
     set(omitted, `and ${count(d.rooms_omitted)} rooms with fewer players.`);
@@ -452,7 +454,8 @@ function run(): void {
     const hist = lateHistogram(d.steps.late_ms);
     const all = d.steps.late_ms.length;
     const half = r.hz > 0 ? 500 / r.hz : Infinity;
-    hist.forEach((n, i) => lateBars[i]!(n, all, (LATE_BOUNDS[i - 1] ?? 0) >= half || (LATE_BOUNDS[i] ?? Infinity) > half));
+    const tooLate = lateHistogram(d.steps.late_ms.filter((v) => v > half));
+    hist.forEach((n, i) => lateBars[i]!(n, all, tooLate[i]! > 0));
     set(lateWorst, `p99 ${ms(r.beat.late_ms.p99)}, most ${ms(d.steps.late_ms.reduce((a, b) => Math.max(a, b), 0))}`);
     seats.show(d.seats);
     seatsOmitted.hidden = d.seats_omitted === 0;
@@ -502,7 +505,9 @@ function run(): void {
         ask(token !== "" ? "The server does not know this token." : "From here the server shows its figures only to the holder of the operator’s token (serve --ops-token-file).");
         token = "";
       } else {
-        const gone = since > 0 ? ` for ${duration((performance.now() - since) / 1000)}` : "";
+        // A text that changed every second would be read out every second.
+        const s = Math.floor((performance.now() - since) / 10_000) * 10;
+        const gone = since === 0 ? "" : s === 0 ? " for some seconds" : ` for ${duration(s)}`;
         notice(`The server has not answered${gone}. What is shown is how it was. Trying again …`);
         document.body.classList.add("is-stale");
       }
