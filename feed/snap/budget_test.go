@@ -2,6 +2,7 @@ package snap
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -234,5 +235,38 @@ func TestTuned(t *testing.T) {
 			t.Errorf("%v: bytes %d, whole %d, without rings %d, both %d; held %d %d %d %d", dl, plain, whole, all, both, seen, seenWhole, seenAll, seenBoth)
 		}
 		t.Logf("%v: bytes a packet: %d, whole %d, without rings %d, both %d", dl, plain/59, whole/59, all/59, both/59)
+	}
+}
+
+// TestHiddenColumnsCostNothing: an owner's column that follows a rate everybody knows is nobody else's business.
+func TestHiddenColumnsCostNothing(t *testing.T) {
+	type runner struct {
+		X    float32 `drumline:"q=0.1,range=0:10000,move=V"`
+		V    float32 `drumline:"q=0.1,range=-50:50"`
+		Odo  float32 `drumline:"q=0.1,range=100:10000,move=V,owner,lod"`
+		Gear uint8   `drumline:"range=5:6,owner"`
+	}
+	for _, dl := range []feed.Delivery{feed.Ordered, feed.Unordered} {
+		f := New(Options{})
+		set := Add[runner](f, "runner")
+		id := set.Spawn(runner{V: 6, Odo: 200, Gear: 6})
+		c := join(t, f, 0, dl)
+		for n := range feed.Tick(60) {
+			v := set.Get(id)
+			v.X, v.Odo = v.X+6./20, v.Odo+6./20
+			if n == 30 {
+				f.Own(0, id)
+			}
+			fr := f.capture(3 * n)
+			if _, w := c.send(t, fr, 1000); w.Receipt != 0 && n > 5 && n < 30 {
+				t.Fatalf("%v: packet %d has something to tell", dl, n)
+			}
+			fr.Release()
+			e, ok := c.d.Get(id)
+			odo, gear := e.Ahead(c.d.Field(0, "odo"), fr.tick), e.Int(c.d.Field(0, "gear"))
+			if mine := n >= 30; !ok || (gear == 6) != mine || (math.Abs(odo-float64(v.Odo)) < .11) != mine {
+				t.Fatalf("%v: packet %d: odo %v, gear %d", dl, n, odo, gear)
+			}
+		}
 	}
 }

@@ -522,7 +522,7 @@ func playCity(t *testing.T, net network, limit int, seed uint64, packets int) {
 	}
 	c.stop()
 	for _, r := range clients {
-		r.net.loss, r.net.up, r.net.burst = 0, 0, 0
+		r.net.loss, r.net.up, r.net.burst, r.net.refuse = 0, 0, 0, 0
 	}
 	trip := 2 * (net.delay + net.jitter + 1)
 	rest := 2*trip + 2*retry + 2*cityRings[2].Every

@@ -54,6 +54,7 @@ func (c *client) stream() *stream { return c.st.(*stream) }
 // network is how bad the link is: shares of 100, and ticks.
 type network struct {
 	loss, double, up int
+	refuse           int // by the link itself
 	delay, jitter    int
 	burst            int // now and then everything is lost for so long
 }
@@ -124,6 +125,18 @@ func (c *lossy) run(t testing.TB, rnd *rand.Rand, now int, fr *frame, limit int)
 		st := c.st.(*stream)
 		for i := range st.recs {
 			st.recs[i].last, st.recs[i].lost = mention{}, 0
+		}
+	}
+	if c.net.refuse > 0 && rnd.IntN(100) < c.net.refuse { // a packet that the link refuses; the next one has its number
+		_, w := c.st.Append(nil, fr, limit)
+		if c.watch != nil {
+			c.watch(c.stream(), fr)
+		}
+		if w.Receipt != 0 {
+			c.st.Lost(w.Receipt)
+		}
+		if rnd.IntN(2) == 0 {
+			return
 		}
 	}
 	b, w := c.st.Append(nil, fr, limit)
@@ -199,7 +212,7 @@ func (c *lossy) takeAcks(rnd *rand.Rand, now int) {
 	c.toServer = keep
 	often := 200
 	if c.mutant != "" {
-		often = 20
+		often = 10
 	}
 	if len(c.open) > 0 && rnd.IntN(often) == 0 {
 		c.giveUp() // an engine whose ring is full
@@ -393,12 +406,12 @@ func (c *lossy) equal(fr *frame) (err error) {
 // networks are what the worlds are played over, by turns.
 var networks = []network{
 	{delay: 1},
-	{loss: 5, up: 5, double: 5, delay: 1, jitter: 3},
-	{loss: 20, up: 20, double: 5, delay: 2, jitter: 2},
+	{loss: 5, up: 5, double: 5, refuse: 3, delay: 1, jitter: 3},
+	{loss: 20, up: 20, double: 5, refuse: 5, delay: 2, jitter: 2},
 	{loss: 40, up: 40, delay: 1, jitter: 3},
 	{loss: 5, up: 80, delay: 4, jitter: 4},
-	{loss: 2, up: 2, delay: 20, jitter: 10},
-	{loss: 5, up: 5, delay: 1, jitter: 2, burst: 12},
+	{loss: 2, up: 2, refuse: 2, delay: 20, jitter: 10},
+	{loss: 5, up: 5, refuse: 10, delay: 1, jitter: 2, burst: 12},
 	{loss: 5, up: 5, delay: 1, jitter: 2, burst: 45},
 }
 
@@ -444,7 +457,7 @@ func unordered(t *testing.T, net network, limit int, seed uint64, steps int) {
 		players.Vel = vec{} // at rest; what moves on its own is tested elsewhere
 	}
 	for _, c := range clients {
-		c.net.loss, c.net.up, c.net.burst = 0, 0, 0
+		c.net.loss, c.net.up, c.net.burst, c.net.refuse = 0, 0, 0, 0
 	}
 	trips := 2*2*(net.delay+net.jitter+1) + 2*retry
 	if limit < 1000 {
@@ -467,13 +480,14 @@ func unordered(t *testing.T, net network, limit int, seed uint64, steps int) {
 		}
 	}
 	fr := g.f.capture(g.tick)
+	mine := 0
 	for _, c := range clients {
 		sameView(t, "at rest", c.d, fr, c.seat)
 		c.inOrder(t, g)
 		if missed := g.f.Stats().EventsMissed; missed > 0 && limit == 1<<16 {
 			t.Errorf("%d events missed", missed)
 		}
-		if len(c.bangs) == 0 || c.mine == 0 {
+		if mine += c.mine; len(c.bangs) == 0 || mine == 0 {
 			t.Error("no events came")
 		}
 	}
