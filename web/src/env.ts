@@ -1,6 +1,7 @@
-// What the library needs from its surroundings, so that tests can replace it.
+// What the library needs from its surroundings: a page, a worker, a program in Node, or a test. Nothing here is touched before it is needed,
+// so the library can be imported anywhere.
 
-/** The part of a WebSocket that is used. */
+/** The part of a WebSocket that is used: what browsers, workers and Node 22 have, or a class with the same look. */
 export interface SocketLike {
   binaryType: string;
   readonly bufferedAmount: number;
@@ -19,8 +20,10 @@ export interface StorageLike {
   removeItem(key: string): void;
 }
 
+/** What happens to a page; there is none in workers, and only "online" in some of them. */
 export type PageChange = "hidden" | "visible" | "online" | "leaving";
 
+/** A page and its machine, as the library uses them. */
 export interface Env {
   /** Monotonic milliseconds. */
   now(): number;
@@ -36,26 +39,31 @@ export interface Env {
   onPage(f: (change: PageChange) => void): () => void;
 }
 
-/** The surroundings in a browser page. */
-export function browserEnv(): Env {
+/**
+ * The surroundings in a page, a worker or Node. It throws where there is no WebSocket and none is given.
+ */
+export function browserEnv(webSocket?: new (url: string) => SocketLike): Env {
+  const Socket = webSocket ?? (typeof WebSocket === "undefined" ? undefined : (WebSocket as unknown as new (url: string) => SocketLike));
+  if (Socket === undefined) throw new Error("drumline: there is no WebSocket here; give one to join: webSocket");
   return {
     now: () => performance.now(),
     wall: () => Date.now(),
     random: () => Math.random(),
     setTimeout: (f, ms) => setTimeout(f, ms),
     clearTimeout: (t) => clearTimeout(t as number),
-    socket: (url) => new WebSocket(url) as unknown as SocketLike,
+    socket: (url) => new Socket(url),
     storage: sessionStorageOrNull(),
-    hidden: () => document.visibilityState === "hidden",
+    hidden: () => inPage() && document.visibilityState === "hidden",
     onPage(f) {
       const visibility = (): void => f(document.visibilityState === "hidden" ? "hidden" : "visible");
       const online = (): void => f("online");
       const leaving = (): void => f("leaving");
-      document.addEventListener("visibilitychange", visibility);
+      if (typeof addEventListener === "undefined") return () => undefined;
+      if (inPage()) document.addEventListener("visibilitychange", visibility);
       addEventListener("online", online);
       addEventListener("pagehide", leaving);
       return () => {
-        document.removeEventListener("visibilitychange", visibility);
+        if (inPage()) document.removeEventListener("visibilitychange", visibility);
         removeEventListener("online", online);
         removeEventListener("pagehide", leaving);
       };
@@ -63,7 +71,27 @@ export function browserEnv(): Env {
   };
 }
 
-// Reading the property throws where the browser forbids storage.
+function inPage(): boolean {
+  return typeof document !== "undefined";
+}
+
+/** Calls f before the next picture, or 60 times a second where nothing is painted. It returns what {@link cancelFrame} takes. */
+export function requestFrame(f: (now: number) => void): unknown {
+  return typeof requestAnimationFrame === "undefined" ? setTimeout(() => f(performance.now()), 1000 / 60) : requestAnimationFrame(f);
+}
+
+export function cancelFrame(id: unknown): void {
+  if (typeof cancelAnimationFrame === "undefined") clearTimeout(id as number);
+  else cancelAnimationFrame(id as number);
+}
+
+/** Tells of a fault in a handler of the page as the surroundings tell of faults; nothing stops. */
+export function report(e: unknown): void {
+  if (typeof reportError === "function") reportError(e);
+  else console.error(e);
+}
+
+// Reading the property throws where the browser forbids storage, and where there is none.
 function sessionStorageOrNull(): StorageLike | null {
   try {
     return sessionStorage;
@@ -74,16 +102,17 @@ function sessionStorageOrNull(): StorageLike | null {
 
 /**
  * The address of the site's root, with any path prefix of a proxy: what the page names in `<html data-drumline>`, or else the
- * folder that this script came from.
+ * folder that this script came from. In Node there is none: it throws.
  */
 export function siteBase(): string {
-  const named = document.documentElement.dataset["drumline"];
+  const named = inPage() ? document.documentElement.dataset["drumline"] : undefined;
+  if (!inPage() && import.meta.url.startsWith("file:")) throw new Error("drumline: outside of a page join needs the server's address: url");
   return named !== undefined ? new URL(named, document.baseURI).href : new URL(".", import.meta.url).href;
 }
 
 /** The WebSocket address of the server behind `url`, an http(s) or ws(s) address; empty: the one that served the page. */
 export function socketURL(url: string): string {
-  const u = url === "" ? new URL("ws", siteBase()) : new URL(url, typeof document === "undefined" ? undefined : document.baseURI);
+  const u = url === "" ? new URL("ws", siteBase()) : new URL(url, inPage() ? document.baseURI : typeof location === "undefined" ? undefined : location.href);
   if (u.pathname.endsWith("/")) u.pathname += "ws";
   u.protocol = u.protocol.replace("http", "ws");
   u.hash = "";

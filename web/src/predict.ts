@@ -11,6 +11,7 @@
 // Everything is bounded and made once: after warm-up a frame allocates nothing here.
 
 import { Corrections } from "./figures.ts";
+import { report } from "./env.ts";
 import type { InputCodec } from "./packet.ts";
 import type { SnapDecoder, SnapEntity } from "./snap.ts";
 import { ANGLE, type Entity, type EntityKind, STEP, turn } from "./timeline.ts";
@@ -438,7 +439,7 @@ export class Predictor {
       known = this.options.step(this.stateView, this.inputView, tick, this.pressedView) !== false;
     } catch (e) {
       this.disable(); // it would fail in each step
-      reportError(e);
+      report(e);
       return false;
     }
     const dst = slot * n;

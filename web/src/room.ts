@@ -1,7 +1,7 @@
 // A seat in a room, as a page sees it: joining, sending inputs, and what is shown.
 
 import { Arrivals, RenderClock } from "./clock.ts";
-import { type Env, browserEnv, socketURL } from "./env.ts";
+import { type Env, type SocketLike, browserEnv, cancelFrame, report, requestFrame, socketURL } from "./env.ts";
 import { Feeds } from "./feeds.ts";
 import { Corrections, type PredictionFigures, Rates, RoundTrip } from "./figures.ts";
 import { Inputs } from "./inputs.ts";
@@ -34,7 +34,9 @@ export interface AnyShape {
   input: Record<string, number | boolean>;
 }
 
+/** What {@link join} is given; only the world must be named. */
 export interface JoinOptions {
+  /** The world's name, as in its address. */
   world: string;
   /** The room to join, opened if need be. Empty: any with a free seat, else a new one. */
   room?: string;
@@ -51,7 +53,9 @@ export interface JoinOptions {
   rejoin?: boolean;
   /** Ask for a hash in each packet and count mismatches; only laboratory servers grant it. */
   verify?: boolean;
-  /** For tests. */
+  /** The WebSocket class, where there is none of that name: in Node before 22. */
+  webSocket?: new (url: string) => SocketLike;
+  /** @internal For tests. */
   env?: Env;
 }
 
@@ -154,7 +158,7 @@ export class Room<S extends Shape = AnyShape> {
   /** @internal Use {@link join}. */
   constructor(options: JoinOptions) {
     this.world = options.world;
-    const env = (this.env = options.env ?? browserEnv());
+    const env = (this.env = options.env ?? browserEnv(options.webSocket));
     const session = (this.$session = new Session(
       env,
       socketURL(options.url ?? ""),
@@ -261,6 +265,19 @@ export class Room<S extends Shape = AnyShape> {
     return add(this.stateHandlers, f);
   }
 
+  /**
+   * Calls f when it is over against the player's will: the server closed the room, or the way back was refused; at once if that was
+   * before. What {@link join} itself is refused, it throws. It returns what ends that.
+   */
+  onRefused(f: (why: Refused) => void): () => void {
+    const tell = (): void => {
+      const { why } = this.info;
+      if (this.state === "closed" && why !== null && why.reason !== "left") guard(f, why);
+    };
+    tell();
+    return add(this.stateHandlers, tell);
+  }
+
   /** Calls f for each entity of a type that comes to be shown, those that are shown already at once. It returns what ends that. */
   onEnter<K extends keyof S["entities"] & string>(type: K, f: (e: S["entities"][K] & Entity) => void): () => void {
     for (const e of this.kind(type).live) guard(f, e as S["entities"][K] & Entity);
@@ -318,18 +335,21 @@ export class Room<S extends Shape = AnyShape> {
     p.describe(this.feeds?.snap ?? null, timeline.kinds, inputs.codec, this.hz);
   }
 
-  /** Calls draw on each animation frame, with ms since the frame before. It returns what ends that. */
+  /**
+   * Calls draw on each animation frame, with ms since the frame before (0 at first). Where nothing is painted, as in Node, it is called
+   * 60 times a second. It returns what ends that.
+   */
   frame(draw: (view: View<S>, now: number, dtMs: number) => void): () => void {
     let last = -1;
-    let id = 0;
+    let id: unknown;
     const loop = (now: number): void => {
-      id = requestAnimationFrame(loop);
+      id = requestFrame(loop);
       const dt = last < 0 ? 0 : now - last;
       last = now;
       draw(this.view(now), now, dt);
     };
-    id = requestAnimationFrame(loop);
-    return () => cancelAnimationFrame(id);
+    id = requestFrame(loop);
+    return () => cancelFrame(id);
   }
 
   /**
@@ -358,6 +378,11 @@ export class Room<S extends Shape = AnyShape> {
   /** Tries to come back now instead of waiting for the next try. */
   retryNow(): void {
     this.$session.retryNow();
+  }
+
+  /** Closes, but keeps the seat for its grace, as when the page goes away: the same tab's next {@link join} comes back to it. */
+  close(): void {
+    this.$session.hangUp();
   }
 
   /** Gives up the seat and closes. */
@@ -545,6 +570,6 @@ function guard<A extends unknown[]>(f: (...args: A) => void, ...args: A): void {
   try {
     f(...args);
   } catch (e) {
-    reportError(e);
+    report(e);
   }
 }

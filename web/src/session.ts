@@ -155,6 +155,15 @@ export class Session {
     this.close({ reason: "left", code: 1000, text: "You left.", retry: "new", retryMs: 0 });
   }
 
+  /** Closes and keeps the seat. */
+  hangUp(): void {
+    if (this.state === "closed") return;
+    if (this.state !== "joining") this.save(true);
+    const { link } = this;
+    this.close({ reason: "left", code: 1000, text: "You left.", retry: "resume", retryMs: 0 });
+    link?.drop(lost());
+  }
+
   /** Ends the link from this end. */
   drop(why: Goodbye): void {
     this.link?.drop(why);
