@@ -125,7 +125,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve --deflate=9", exitUsage, "", "--deflate 9: want true or false"},
 		{"bench --only nothing", exitUsage, "", "the same, beat SCHED_FIFO"},
 		{"bench --for 0s", exitUsage, "", "--for"},
-		{"bench --motion --for 100ms", exitUsage, "", "--for 100ms: want 1s"},
+		{"bench --simulate --for 100ms", exitUsage, "", "--for 100ms: want 1s"},
 		{"serve --log-format xml", exitUsage, "", "want text or json"},
 		{"serve --drain-timeout -1s", exitUsage, "", "must not be negative"},
 		{"serve --trusted-proxies 10.0.0.0/33", exitUsage, "", "10.0.0.0/33"},

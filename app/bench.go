@@ -23,7 +23,7 @@ type benchConfig struct {
 	duration                     time.Duration
 	rounds                       int
 	only                         string
-	motion                       bool
+	simulate                     bool
 }
 
 func newBenchConfig() *benchConfig {
@@ -41,7 +41,7 @@ func (c *benchConfig) flags() []flagSpec {
 		{name: "for", into: &c.duration, usage: "Measure each arrangement for this `TIME`."},
 		{section: "The bench"},
 		{name: "rounds", into: &c.rounds, usage: "Go through all arrangements this `NUMBER` of times, and print each run."},
-		{name: "motion", into: &c.motion, usage: "Instead of all this, show on paper what pages would show of lab/traffic over links that lose, delay and shuffle packets, beside what really is: how evenly it moves, how late, and which inputs come in time. It takes a time of its own, a few seconds for each of its minutes (--for), and fails if a figure misses its target. Of the other flags it knows --for only."},
+		{name: "simulate", into: &c.simulate, usage: "Instead of all this, simulate what pages would show of lab/traffic over links that lose, delay and shuffle packets, and print it beside what really is: how evenly it moves, how late, and which inputs come in time. It takes a time of its own, a few seconds for each of its minutes (--for), and fails if a figure misses its target. Of the other flags it knows --for only."},
 		{name: "only", into: &c.only, usage: "Only run the arrangements whose name contains this `TEXT`."},
 	}
 }
@@ -95,7 +95,7 @@ func bench(ctx context.Context, e *env, args []string) error {
 	if err := parseFlags(e, benchCommand(), c.flags(), args); err != nil {
 		return err
 	}
-	if c.motion {
+	if c.simulate {
 		return c.benchMotion(ctx, e)
 	}
 	for _, f := range []struct {

@@ -25,7 +25,7 @@ type Cell struct {
 	// InputHz is how many input messages a client sends a second, each with the inputs that are new, and at least Repeat. Default: 20
 	// and 3 on an ordered link, 60 and 4 else.
 	InputHz, Repeat int
-	// Shown is how many of the 32 clients show what they get, 60 frames a second. Default 4.
+	// Shown is how many of the 32 clients show what they get, 60 frames a second. Default 16.
 	Shown int
 	// Seed makes the world and the network's chances. Default 1.
 	Seed uint64
@@ -173,7 +173,7 @@ func (c *Cell) fill() error {
 		def, least, most int
 	}{
 		{"Seconds", &c.Seconds, 60, 1, 3600},
-		{"Shown", &c.Shown, 4, 1, traffic.Seats},
+		{"Shown", &c.Shown, 16, 1, traffic.Seats},
 		{"settleS", &c.settleS, 5, 1, 60},
 		{"InputHz", &c.InputHz, 60, 1, traffic.Hz},
 		{"Repeat", &c.Repeat, 4, 1, drumline.MaxInputs},

@@ -4,7 +4,7 @@
 // holds and asked for a picture sixty times a second. [Run] puts 32 of the clients of lab/traffic behind bad links, in a time of its own
 // in which a minute takes a few seconds, and [Grid] prints a table of such runs:
 //
-//	drumline bench --motion
+//	drumline bench --simulate
 //
 // The figures speak for the page because both clients give the same numbers for wire/testdata/motion.json.
 //

@@ -11,7 +11,7 @@ import (
 type GridOptions struct {
 	// For is how long each cell plays, in its own time. Default one minute.
 	For time.Duration
-	// Shown is how many of the 32 clients of a cell show what they get. Default 4.
+	// Shown is how many of the 32 clients of a cell show what they get. Default 16.
 	Shown int
 	// Seed makes the world and the chances. Default 1.
 	Seed uint64

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The worst links with a target of each kind meet it. The whole grid is drumline bench --motion.
+// The worst links with a target of each kind meet it. The whole grid is drumline bench --simulate.
 func TestGrid(t *testing.T) {
 	for _, c := range cells(GridOptions{}) {
 		if c.JitterMs != 100 || c.Ordered && c.Loss != 0.05 || !c.Ordered && c.Loss != 0.1 {

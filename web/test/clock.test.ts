@@ -14,7 +14,7 @@ function play(seconds: number, delayOf: (packet: number) => number, frame: (now:
     let at = p * 50 + delayOf(p);
     if (ordered) at = Math.max(at, last); // nothing overtakes
     last = at;
-    coming.push({ at, tick: p * 3 });
+    if (at < Infinity) coming.push({ at, tick: p * 3 });
   }
   coming.sort((a, b) => a.at - b.at);
   let i = 0;
@@ -62,6 +62,18 @@ test("with jitter hardly any frame runs past the newest packet, and the rate sta
   });
   assert.ok(past / frames < 0.02, `${past} of ${frames} frames past the newest`);
   assert.ok(clock.delay > 90 && clock.delay < 150, `delay ${clock.delay}`);
+});
+
+test("the buffer is as long as lost packets need, and no longer for those that are overtaken", () => {
+  // One of ten is lost: the next one comes a period later.
+  const lossy = play(60, (p) => (p % 10 === 3 ? Infinity : 40), () => {}, false);
+  assert.ok(Math.abs(lossy.delay - 110) < 1, `delay ${lossy.delay}`);
+  // One of ten comes after the next one: that was there in time.
+  const shuffled = play(60, (p) => (p % 10 === 3 ? 95 : 40), () => {}, false);
+  assert.ok(Math.abs(shuffled.delay - 110) < 1, `delay ${shuffled.delay}`);
+  // What was away for long is a pause.
+  const paused = play(60, (p) => (p >= 600 && p < 640 ? Infinity : 40), () => {}, false);
+  assert.ok(Math.abs(paused.delay - 60) < 1, `delay ${paused.delay}`);
 });
 
 test("the buffer is capped on an ordered link", () => {

@@ -178,6 +178,58 @@ test("a far car that brakes and starts is followed without a leap", () => {
   assert.ok(worst < 0.7, `${worst}`);
 });
 
+test("what is rounded is shown at an even pace, within the rounding", () => {
+  const r = new Rig();
+  const lod = 5;
+  const speed = 7.31;
+  const half = 2 ** lod / 200;
+  const line = new Timeline([{ name: "far", fields: [field("x", "float", { ahead: AHEAD, lod: [0, 0, lod, lod] }), field("vx", "float", { bits: 14, min: -8000 })] }], [], r.clock, TICK, {
+    enter: () => {}, leave: () => {}, event: () => {},
+  });
+  const shown: number[] = [];
+  for (let t = 0; t <= 600; t++) {
+    if (t % 3 === 0) {
+      const at = t * TICK + 40;
+      r.now = at;
+      if (t === 0) line.enter(0, 9, [coarse(80, lod), speed], [], t, 2);
+      else if (t % 12 === 0) line.update(9, [coarse(80 + (speed * t) / 60, lod), speed], [], t, 2);
+      r.arrivals.note(t, at);
+      r.clock.arrive(t, at);
+      line.packet(t);
+    }
+    const tick = line.advance(r.now + (t % 3) * TICK);
+    if (tick < 1) continue;
+    const { x } = line.get(9) as Entity & { x: number };
+    assert.ok(Math.abs(x - (80 + (speed * tick) / 60)) <= 2 * half + 0.01, `${x} at ${tick}`);
+    shown.push(x);
+  }
+  for (let i = 62; i < shown.length; i++) {
+    const jolt = shown[i]! - 2 * shown[i - 1]! + shown[i - 2]!;
+    assert.ok(Math.abs(jolt) < 0.005, `a jolt of ${jolt}, rounded to ${2 * half}`);
+  }
+});
+
+test("a far car that has strayed comes back without a jolt", () => {
+  const r = new Rig();
+  r.packet(0, (l) => l.enter(1, 9, [10, 30], [], 0, 2));
+  const shown: number[] = [];
+  // It brakes to a third of its speed within a quarter of a second; nobody hears of it for up to 0.2 s.
+  const at = (t: number): [number, number] => {
+    const s = Math.min(Math.max(0, t - 120), 15);
+    return [10 + t / 2 - (s * s) / 90 - (Math.max(0, t - 135) * 20) / 60, 30 - (20 * s) / 15];
+  };
+  play(r, 3, 240, (l, t) => {
+    if (t % 12 === 9) l.update(9, at(t), [], t, 2);
+  }, () => shown.push((r.line.get(9) as Entity & { x: number } | undefined)?.x ?? NaN));
+  let most = 0;
+  for (let i = 60; i < shown.length; i++) {
+    assert.ok(shown[i]! >= shown[i - 1]!, `backwards at frame ${i}`);
+    most = Math.max(most, Math.abs(shown[i]! - 2 * shown[i - 1]! + shown[i - 2]!));
+  }
+  assert.ok(most < 0.15, `a jolt of ${most}, where a step is 0.5`);
+  assert.ok(Math.abs(shown[shown.length - 1]! - at(240 - 3.6)[0]) < 0.05);
+});
+
 test("a body turns and drives along its angle, and any number of turns come out right", () => {
   const r = new Rig();
   interface Tank { x: number; y: number; dir: number; hp: number }
