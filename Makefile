@@ -1,6 +1,6 @@
 # `make` prints this menu. README.md tells the two commands that most people need: `make run` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-go test-web test-browser bench soak fmt docs wasm setup clean
+.PHONY: help run test test-go test-web test-browser bench soak fmt docs npm wasm setup clean
 
 # Flags for `make run`, such as ARGS='--addr :9000 --dev'.
 ARGS ?=
@@ -39,8 +39,14 @@ soak: ## the beat on the real clock for SOAK=5m (fails at a drift of 10 ppm); 1,
 fmt: ## format the Go code
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
-docs: ## write the generated pages anew: docs/flags.md, docs/metrics.md, types of the worlds' pages
+docs: ## write the generated pages anew: docs/flags.md, docs/metrics.md, docs/api.md, types of the worlds' pages
 	go test -count=1 ./app ./ops -run Docs -update
+	scripts/setup web
+	node scripts/api.mjs
+
+npm: ## make the client library an npm package in web/.build/npm (npm pack there makes the archive)
+	scripts/setup web
+	node scripts/npm.mjs
 
 wasm: ## build the arena's rule as WebAssembly into its page (then /w/arena/?rule=wasm predicts with it)
 	mkdir -p worlds/arena/web/static

@@ -82,22 +82,37 @@ export interface FeedInfo {
 export interface Welcome {
   protocol: number;
   world: string;
+  /** The room's name. */
   room: string;
+  /** The own seat's number in the room. */
   seat: number;
+  /** The player's name, as the server cleaned it. */
   name: string;
+  /** What the client comes back to its seat with. */
   token: string;
+  /** The seat is the one from before. */
   resumed: boolean;
+  /** It is raised, in 8 bits, when the room's world is replaced. */
   epoch: number;
+  /** The room's newest step. */
   tick: number;
+  /** Steps a second; 0: the room has no beat. */
   hz: number;
+  /** State packets a second, at most. */
   sendHz: number;
+  /** How long the seat is kept after a lost link. */
   graceMs: number;
+  /** The link loses nothing and keeps the order. */
   ordered: boolean;
+  /** Packets have a hash, as asked for. */
   verify: boolean;
   /** Above 0: the server wants to know in each input message what the player saw. */
   rewindMs?: number;
+  /** Microseconds since 1970 at which step 0 would have been. */
   tickZeroUs: number;
+  /** The fields of the world's input, in wire order. */
   inputs: InputField[];
+  /** What the room sends, by number. */
   feeds: FeedInfo[];
 }
 

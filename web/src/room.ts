@@ -22,8 +22,11 @@ const MAX_BAD = 20;
 
 /** What a page knows of its world's data: its entity types, event types and input. All optional. */
 export interface Shape {
+  /** By type name, what an entity has. */
   entities: object;
+  /** By event name, what an event has. */
   events: object;
+  /** The fields of an input. */
   input: object;
 }
 
@@ -110,6 +113,7 @@ export async function join<S extends Shape = AnyShape>(options: JoinOptions): Pr
 
 /** One seat's connection to a room. It is made by {@link join}. */
 export class Room<S extends Shape = AnyShape> {
+  /** The world's name, as given to {@link join}. */
   readonly world: string;
   /** @internal */
   readonly $session: Session;
@@ -229,6 +233,7 @@ export class Room<S extends Shape = AnyShape> {
     return this.welcome.name;
   }
 
+  /** Where the connection stands; onState tells of changes. */
   get state(): RoomState {
     return this.$session.state;
   }

@@ -20,9 +20,11 @@ export const NOT_UNDERSTOOD: Goodbye = { reason: "version", code: 4003, text: "T
 
 /** Why a player was not let in, or may not stay. */
 export class Refused extends Error {
+  /** "Refused", as errors have it. */
   override name = "Refused";
   /** Such as "room_full"; docs/protocol.md lists them. "unreachable": there was no server. */
   readonly reason: string;
+  /** The close code, by reason. */
   readonly code: number;
   /** For the player. */
   readonly text: string;
@@ -31,6 +33,7 @@ export class Refused extends Error {
   /** The least pause before the next try. */
   readonly retryMs: number;
 
+  /** @internal */
   constructor(g: Goodbye) {
     super(`${g.reason}: ${g.text}`);
     this.reason = g.reason;
@@ -44,6 +47,7 @@ export class Refused extends Error {
 /** joining: no seat yet. live: playing. reconnecting: the link is lost, the seat waits. closed: it is over. */
 export type RoomState = "joining" | "live" | "reconnecting" | "closed";
 
+/** What there is to know about a room's state, see Room.info. The object is the same each time. */
 export interface StateInfo {
   /** Why the link was lost, or what holds up the way back; null at first. It stays after the way back. */
   why: Refused | null;
@@ -51,9 +55,11 @@ export interface StateInfo {
   resumed: boolean;
   /** reconnecting: as far as is known the seat waits. Else the way back is a join as a new player. */
   kept: boolean;
-  /** reconnecting: tries so far, ms to the next one (0: it is running), ms until the seat is given up. */
+  /** reconnecting: tries so far. */
   attempt: number;
+  /** reconnecting: until the next try; 0: it is running. */
   retryInMs: number;
+  /** reconnecting: until the seat is given up. */
   graceLeftMs: number;
 }
 

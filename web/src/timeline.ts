@@ -110,6 +110,7 @@ function speed(m: Motion, i: number, v: Float64Array, off: number): number {
 export class Entity implements Values {
   /** The entity's id: another one after its slot was reused. */
   readonly id: number;
+  /** The name of its type. */
   readonly type: string;
   /** This entity is the one that the own seat plays. */
   own = false;
@@ -117,6 +118,7 @@ export class Entity implements Values {
   gone = false;
   /** What is shown now, by field index. */
   readonly numbers: Float64Array;
+  /** Likewise its texts. */
   readonly texts: string[];
 
   /** @internal */ readonly $kind: EntityKind;
@@ -138,6 +140,7 @@ export class Entity implements Values {
   /** @internal */ $frames = 0;
   /** @internal */ readonly $prev: Float64Array; // what was shown a frame before
 
+  /** @internal */
   constructor(kind: EntityKind, id: number) {
     this.$kind = kind;
     this.id = id;
