@@ -21,6 +21,9 @@ type Conn struct {
 	// Owned by the link's reader goroutine (Receive).
 	hello  bool
 	bucket bucket
+	// What it may report, and where that is added up; nil before the first.
+	reports bucket
+	pages   *pageSum
 
 	// Written by the reader before the room hears of the link.
 	verify bool
@@ -109,6 +112,8 @@ func (c *Conn) Receive(msg []byte) {
 			return
 		}
 		s.room.postCommand(s, msg[1:])
+	case KindReport:
+		c.receiveReport(s, msg)
 	case KindLeave:
 		c.fail(ReasonLeft)
 	default:

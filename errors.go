@@ -156,13 +156,15 @@ const (
 	DropInputRepeat             // input that was known already (redundancy; no fault)
 	DropCommand                 // command: the seat's queue was full
 	DropInputSeen               // what an input said of the moment seen: it was out of bounds, and was moved to the bound
+	DropReport                  // report: it came too soon, or said nothing
+	DropReportBound             // a number of a report: it was out of bounds, and was moved to the bound
 	numDrops
 
 	firstDropped = DropInputLate // those before are packets
 )
 
 var dropNames = [numDrops]string{"busy", "slow", "quiet", "queued", "encoder", "clean",
-	"input_late", "input_future", "input_repeat", "command", "input_seen"}
+	"input_late", "input_future", "input_repeat", "command", "input_seen", "report", "report_bounds"}
 
 // Name is the drop's name in counters.
 func (d Drop) Name() string { return dropNames[d] }

@@ -1,10 +1,12 @@
 package drumline
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/drumline-engine/drumline/feed"
 )
@@ -37,6 +39,8 @@ func FuzzReceive(f *testing.F) {
 	f.Add(AppendAck(nil, 1, 0), true)
 	f.Add([]byte{KindCommand, 1, 2}, true)
 	f.Add([]byte{KindLeave}, true)
+	f.Add(AppendReport(nil, Quality{Span: 2 * time.Second, Frames: 120, JoltP99: 3, Stutters: [NumCauses]int{1, 2, 3}}), true)
+	f.Add(append([]byte{KindReport}, bytes.Repeat([]byte{255}, reportBytes-1)...), true)
 	hello, _ := AppendJSON(nil, KindHello, Hello{Protocol: ProtocolVersion, World: "test"})
 	f.Add(hello, false)
 	ts := newTestServer(f, Spec{Hz: 0}, Options{LiftCaps: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, nil)

@@ -75,6 +75,9 @@ type SeatStats struct {
 	// Skipped counts packets that were not sent and Dropped parts of the client's messages that were not used, by Drop, every one
 	// present, since the seat was taken.
 	Skipped, Dropped map[string]uint64
+	// Quality is what the seat's page reported last, QualityAge how long ago; nil: it has not.
+	Quality    *Quality
+	QualityAge time.Duration
 }
 
 // Explanation says where one client's bytes went. See [Server.Explain].
@@ -486,6 +489,9 @@ func (f *seatFigures) finish() SeatStats {
 		st.Dropped[(firstDropped + Drop(i)).Name()] = f.seat.dropped[i].Load()
 	}
 	_, st.InputMargin = f.seat.inbox.state()
+	if q := f.seat.quality.Load(); q != nil {
+		st.Quality, st.QualityAge = &q.Quality, time.Since(q.at)
+	}
 	if f.conn == nil {
 		return st
 	}

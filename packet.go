@@ -19,6 +19,7 @@ const (
 	KindAck      = 3  // client: ack, history
 	KindCommand  = 4  // client: bytes for World.Command
 	KindLeave    = 5  // client: goodbye; the seat is given up
+	KindReport   = 6  // client: what its page measured; only if the welcome has a ReportMs
 	KindWelcome  = 16 // server: JSON Welcome
 	KindState    = 17 // server: one state packet
 	KindRefuse   = 18 // server: JSON Goodbye, then the link is closed
@@ -64,6 +65,8 @@ type Welcome struct {
 	Verify   bool   `json:"verify"`
 	// RewindMs above 0 asks for the moment that the player sees, in each input message: Spec.Rewind.
 	RewindMs int `json:"rewindMs,omitempty"`
+	// ReportMs above 0 asks for a report (Quality) on the motion shown at most so often.
+	ReportMs int `json:"reportMs,omitempty"`
 	// TickZeroUs is the wall-clock time in µs since 1970 at which tick 0 was due, were no step ever dropped.
 	TickZeroUs int64        `json:"tickZeroUs"`
 	Inputs     []InputField `json:"inputs"`

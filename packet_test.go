@@ -2,26 +2,29 @@ package drumline
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"os"
 	"reflect"
 	"testing"
+	"time"
 )
 
 var update = flag.Bool("update", false, "write wire/testdata/packet.json anew")
 
 // The vectors of packet.go and web/src/packet.ts: both read the same file, so that they cannot drift apart.
 type packetVectors struct {
-	Note   string         `json:"note"`
-	States []stateVector  `json:"states"`
-	Rely   []relyVector   `json:"reliable"`
-	Inputs []inputVector  `json:"inputs"`
-	Acks   []ackVector    `json:"acks"`
-	Fields []InputField   `json:"fields"`
-	Bad    []string       `json:"badStates"`
-	Names  map[string]int `json:"kinds"`
+	Note    string         `json:"note"`
+	States  []stateVector  `json:"states"`
+	Rely    []relyVector   `json:"reliable"`
+	Inputs  []inputVector  `json:"inputs"`
+	Acks    []ackVector    `json:"acks"`
+	Reports []reportVector `json:"reports"`
+	Fields  []InputField   `json:"fields"`
+	Bad     []string       `json:"badStates"`
+	Names   map[string]int `json:"kinds"`
 }
 
 type stateVector struct {
@@ -69,6 +72,14 @@ type ackVector struct {
 	Hex  string   `json:"hex"`
 }
 
+// reportVector is a report in the units of the message: ms and 1/8 ms.
+type reportVector struct {
+	Hex      string  `json:"hex"`
+	Stutters [3]int  `json:"stutters"`
+	Numbers  [14]int `json:"numbers"` // from span to starved
+	Jolt     float64 `json:"jolt"`
+}
+
 // vectorInput has a field of each kind.
 type vectorInput struct {
 	Fire  bool
@@ -84,7 +95,7 @@ type vectorInput struct {
 
 func buildVectors() packetVectors {
 	v := packetVectors{Note: "written by `go test -run Vectors -update .`; read by packet_test.go and web/test/packet.test.ts",
-		Names: map[string]int{"hello": KindHello, "input": KindInput, "ack": KindAck, "command": KindCommand, "leave": KindLeave,
+		Names: map[string]int{"hello": KindHello, "input": KindInput, "ack": KindAck, "command": KindCommand, "leave": KindLeave, "report": KindReport,
 			"welcome": KindWelcome, "state": KindState, "refuse": KindRefuse, "reliable": KindReliable}}
 	headers := []StateHeader{
 		{Seq: 1, Epoch: 1, Tick16: 3, Margin: MarginNone},
@@ -167,6 +178,26 @@ func buildVectors() packetVectors {
 		{[]uint16{1, 33}, 33, 1 << 31}, {[]uint16{1, 34}, 34, 0}, {[]uint16{50, 18, 17}, 50, 1 << 31},
 	} {
 		v.Acks = append(v.Acks, ackVector{a.seqs, hex.EncodeToString(AppendAck(nil, a.ack, a.history))})
+	}
+	for i, q := range []Quality{
+		{Span: 2 * time.Second, Frames: 120, FrameP99: 16750 * time.Microsecond, FrameMax: 250 * time.Millisecond, LongTasks: 1, Ping: 45125 * time.Microsecond,
+			Age: 90 * time.Millisecond, Buffer: 60 * time.Millisecond, Underruns: 3, Jumps: 2, Rollbacks: 1, Unreadable: 4, Baseless: 5, Starved: 6, JoltP99: 0.125,
+			Stutters: [NumCauses]int{1, 0, 2}},
+		{},
+		{Span: time.Hour, Frames: 1 << 20, FrameP99: time.Minute, FrameMax: time.Minute, Starved: 70000, JoltP99: 1e6, Stutters: [NumCauses]int{300, 255, 0}},
+	} {
+		b := AppendReport(nil, q)
+		m := reportVector{Hex: hex.EncodeToString(b), Jolt: q.JoltP99}
+		for c := range m.Stutters {
+			m.Stutters[c] = q.Stutters[c]
+		}
+		for k := range m.Numbers {
+			m.Numbers[k] = int(binary.LittleEndian.Uint16(b[4+2*k:]))
+			if i == 2 && m.Numbers[k] == 65535 {
+				m.Numbers[k] = 70000 // which is sent as the most that there is room for
+			}
+		}
+		v.Reports = append(v.Reports, m)
 	}
 	return v
 }

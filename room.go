@@ -55,6 +55,8 @@ type Room struct {
 	mailSpare []func()
 	zero      time.Duration // when tick 0 was due, were no step ever dropped, on the server's clock
 
+	pages qualitySum // what the pages of its seats reported; any goroutine
+
 	// Guarded by mu.
 	mu      sync.Mutex
 	mail    []func()

@@ -38,6 +38,7 @@ type Seat struct {
 
 	commands atomic.Int32                           // in the room's mailbox
 	flush    atomic.Bool                            // FlushNow was called and not yet served
+	quality  atomic.Pointer[seatQuality]            // what its page reported last; nil: nothing
 	dropped  [numDrops - firstDropped]atomic.Uint64 // parts of the client's messages that were not used
 }
 
@@ -191,7 +192,7 @@ func (r *Room) welcome(s *Seat, c *Conn, resumed bool) {
 	w := Welcome{
 		Protocol: ProtocolVersion, World: spec.Name, Room: r.name, Seat: s.id, Name: s.name, Token: s.token, Resumed: resumed,
 		Epoch: r.epoch, Tick: r.tick, Hz: spec.Hz, SendHz: spec.SendHz, GraceMs: int(spec.Grace.Milliseconds()),
-		RewindMs: int(spec.Rewind.Milliseconds()), Ordered: c.link.Delivery() == feed.Ordered, Verify: c.verify, Inputs: r.def.kind.inputs().describe(), Feeds: r.infos,
+		RewindMs: int(spec.Rewind.Milliseconds()), ReportMs: int(reportEvery.Milliseconds()), Ordered: c.link.Delivery() == feed.Ordered, Verify: c.verify, Inputs: r.def.kind.inputs().describe(), Feeds: r.infos,
 	}
 	if r.hz > 0 {
 		w.TickZeroUs = time.Now().Add(r.zero - r.srv.clock.Now()).UnixMicro()

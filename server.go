@@ -41,15 +41,16 @@ type Server struct {
 
 	warned time.Time // owned by the housekeeper
 
-	mu      sync.Mutex // guards what follows
-	links   map[*Conn]struct{}
-	noLinks chan struct{} // closed when the last link has ended while draining
-	byBeat  map[*beat.Beat]*Room
-	open    map[*Room]roomRate
-	retired roomTotals
-	gone    LinkCounters // of links that have ended
-	rates   rates
-	seconds secondRing
+	mu       sync.Mutex // guards what follows
+	links    map[*Conn]struct{}
+	noLinks  chan struct{} // closed when the last link has ended while draining
+	byBeat   map[*beat.Beat]*Room
+	open     map[*Room]roomRate
+	retired  roomTotals
+	gone     LinkCounters // of links that have ended
+	rates    rates
+	seconds  secondRing
+	pageSums map[pageKey]*pageSum
 }
 
 // Nice values of the engine's threads: the beat first, then the encoders, then everything else, and Room.Go's work last.
@@ -65,7 +66,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opt: o, log: o.Logger, clock: o.Clock, byName: map[string]Definition{}, inline: o.Arrangement == "inline",
-		stopped: make(chan struct{}), started: time.Now(), links: map[*Conn]struct{}{}, byBeat: map[*beat.Beat]*Room{}, open: map[*Room]roomRate{},
+		stopped: make(chan struct{}), started: time.Now(), links: map[*Conn]struct{}{}, byBeat: map[*beat.Beat]*Room{}, open: map[*Room]roomRate{}, pageSums: map[pageKey]*pageSum{},
 	}
 	for _, d := range o.Worlds {
 		if err := d.Err(); err != nil {

@@ -36,6 +36,8 @@ type Stats struct {
 	Threads []ThreadStats
 	Worlds  []WorldStats
 	Rooms   []RoomStats
+	// Pages is what clients reported, by world and transport; those that have not yet are not in it.
+	Pages []PageStats
 }
 
 // ThreadStats describes one of the engine's own threads.
@@ -76,6 +78,8 @@ type RoomStats struct {
 	Skipped        map[string]uint64
 	// Held is the mean number of items a client holds; EncodeUs the mean time of one packet, RoundUs of one for all seats.
 	Held, EncodeUs, RoundUs float64
+	// Quality is what the pages of the room's seats reported since it opened.
+	Quality QualityTotals
 }
 
 // BeatStats says how well a room kept its rate. Durations are of the last 1,200 steps; counters since the room opened.
@@ -286,6 +290,7 @@ func (s *Server) Stats() Stats {
 		w.Players += rs.Players
 	}
 	st.Threads = s.threads()
+	st.Pages = s.pageStats()
 	return st
 }
 
@@ -297,7 +302,7 @@ func (r *Room) stats(rate roomRate, fresh time.Duration) RoomStats {
 		World: p.Name, Room: r.name, Epoch: uint8(r.epochNow.Load()), Tick: Tick(r.tickNow.Load()), Age: r.srv.clock.Now() - r.opened,
 		Hz: p.Hz, SendHz: p.SendHz, Seats: p.Seats, Players: int(r.players.Load()), Waiting: int(r.away.Load()),
 		BytesOutPerSec: rate.bytesPerS, PacketsPerSec: rate.packetsPerS, PacketsOut: t.packets, PacketBytesOut: t.bytes,
-		Keyframes: t.keyframes, Skipped: t.named(0, firstDropped),
+		Keyframes: t.keyframes, Skipped: t.named(0, firstDropped), Quality: r.pages.totals(),
 	}
 	if t.packets > 0 {
 		rs.Held = float64(t.held) / float64(t.packets)

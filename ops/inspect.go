@@ -73,6 +73,44 @@ type RoomRow struct {
 	RoundUs   float64           `json:"round_us"`
 	Skipped   map[string]uint64 `json:"skipped"` // packets, by reason
 	Beat      HealthBeat        `json:"beat"`
+	// Pages adds up what the room's pages reported since it opened.
+	Pages RoomPages `json:"pages"`
+}
+
+// RoomPages is drumline.QualityTotals.
+type RoomPages struct {
+	Reports    uint64            `json:"reports"`
+	SpanS      float64           `json:"span_s"`
+	Frames     uint64            `json:"frames"`
+	LongTasks  uint64            `json:"long_tasks"`
+	Underruns  uint64            `json:"underrun_frames"`
+	Jumps      uint64            `json:"jump_frames"`
+	Rollbacks  uint64            `json:"rollbacks"`
+	Unreadable uint64            `json:"unreadable"`
+	Baseless   uint64            `json:"baseless"`
+	Starved    uint64            `json:"starved"`
+	Stutters   map[string]uint64 `json:"stutters"` // by cause
+}
+
+// Page is what a seat's page reported last: see drumline.Quality.
+type Page struct {
+	AgoS       float64        `json:"ago_s"`
+	SpanMs     float64        `json:"span_ms"`
+	FPS        float64        `json:"fps"`
+	FrameP99Ms float64        `json:"frame_p99_ms"`
+	FrameMaxMs float64        `json:"frame_max_ms"`
+	LongTasks  int            `json:"long_tasks"`
+	PingMs     float64        `json:"ping_ms"` // 0: unknown
+	AgeMs      float64        `json:"state_age_ms"`
+	BufferMs   float64        `json:"buffer_ms"`
+	Underruns  int            `json:"underrun_frames"`
+	Jumps      int            `json:"jump_frames"`
+	Rollbacks  int            `json:"rollbacks"`
+	Unreadable int            `json:"unreadable"`
+	Baseless   int            `json:"baseless"`
+	Starved    int            `json:"starved"`
+	JoltP99    float64        `json:"jolt_p99"`
+	Stutters   map[string]int `json:"stutters"` // by cause; only those above 0
 }
 
 // RoomDetail is the answer of /debug/room.
@@ -123,6 +161,7 @@ type Seat struct {
 	Held        int               `json:"held"`
 	Skipped     map[string]uint64 `json:"skipped"` // packets not sent, by reason
 	Dropped     map[string]uint64 `json:"dropped"` // parts of the client's messages not used, by reason
+	Page        *Page             `json:"page"`    // null: its page has not reported
 }
 
 // Spent is where bytes went over a stretch of time: see drumline.Spent.
@@ -177,7 +216,8 @@ func makeRooms(st drumline.Stats, history []drumline.Second, p HealthProcess) Ro
 func makeRoomRow(r drumline.RoomStats) RoomRow {
 	return RoomRow{World: r.World, Room: r.Room, AgeS: round(r.Age.Seconds(), 1), Tick: uint32(r.Tick), Epoch: r.Epoch, Hz: r.Hz, SendHz: r.SendHz,
 		Seats: r.Seats, Players: r.Players, Waiting: r.Waiting, BytesPerS: round(r.BytesOutPerSec, 0), PacketsS: round(r.PacketsPerSec, 1),
-		Held: round(r.Held, 1), EncodeUs: round(r.EncodeUs, 1), RoundUs: round(r.RoundUs, 1), Skipped: r.Skipped, Beat: makeHealthBeat(r.Beat)}
+		Held: round(r.Held, 1), EncodeUs: round(r.EncodeUs, 1), RoundUs: round(r.RoundUs, 1), Skipped: r.Skipped, Beat: makeHealthBeat(r.Beat),
+		Pages: makeRoomPages(r.Quality)}
 }
 
 // debugRoom looks into one room.
@@ -261,9 +301,33 @@ func makeSeat(s drumline.SeatStats) Seat {
 		QueuedBytes: s.QueuedBytes, KernelBytes: s.KernelBytes, BytesPerS: round(s.BytesPerSec, 0), PacketsPerS: round(s.PacketsPerSec, 1),
 		Packets: s.Packets, Messages: s.Messages, Bytes: s.Bytes, WireOut: s.Wire.WireBytesOut, WireIn: s.Wire.WireBytesIn,
 		Keyframes: s.Keyframes, Events: s.Events, Held: s.Held, Skipped: s.Skipped, Dropped: s.Dropped}
+	if s.Quality != nil {
+		v.Page = makePage(*s.Quality, s.QualityAge)
+	}
 	if s.InputMargin != drumline.MarginNone {
 		m := int(s.InputMargin)
 		v.InputMargin = &m
+	}
+	return v
+}
+
+func makePage(q drumline.Quality, ago time.Duration) *Page {
+	v := &Page{AgoS: round(ago.Seconds(), 1), SpanMs: millis(q.Span), FPS: round(float64(q.Frames)/q.Span.Seconds(), 1), FrameP99Ms: millis(q.FrameP99),
+		FrameMaxMs: millis(q.FrameMax), LongTasks: q.LongTasks, PingMs: millis(q.Ping), AgeMs: millis(q.Age), BufferMs: millis(q.Buffer), Underruns: q.Underruns,
+		Jumps: q.Jumps, Rollbacks: q.Rollbacks, Unreadable: q.Unreadable, Baseless: q.Baseless, Starved: q.Starved, JoltP99: q.JoltP99, Stutters: map[string]int{}}
+	for c, n := range q.Stutters {
+		if n > 0 {
+			v.Stutters[drumline.Cause(c).String()] = n
+		}
+	}
+	return v
+}
+
+func makeRoomPages(t drumline.QualityTotals) RoomPages {
+	v := RoomPages{Reports: t.Reports, SpanS: round(t.Span.Seconds(), 1), Frames: t.Frames, LongTasks: t.LongTasks, Underruns: t.Underruns, Jumps: t.Jumps,
+		Rollbacks: t.Rollbacks, Unreadable: t.Unreadable, Baseless: t.Baseless, Starved: t.Starved, Stutters: t.Stutters}
+	if v.Stutters == nil {
+		v.Stutters = map[string]uint64{}
 	}
 	return v
 }

@@ -47,7 +47,8 @@ const otherRoom = "_other"
 var (
 	skips = []drumline.Drop{drumline.SkipBusy, drumline.SkipSlow, drumline.SkipQuiet, drumline.SkipQueued,
 		drumline.SkipEncoder, drumline.SkipClean}
-	drops = []drumline.Drop{drumline.DropInputLate, drumline.DropInputFuture, drumline.DropInputRepeat, drumline.DropCommand, drumline.DropInputSeen}
+	drops = []drumline.Drop{drumline.DropInputLate, drumline.DropInputFuture, drumline.DropInputRepeat, drumline.DropCommand, drumline.DropInputSeen,
+		drumline.DropReport, drumline.DropReportBound}
 )
 
 // distribution is Source.Distribution.
@@ -67,6 +68,10 @@ type collector struct {
 	keyframes, messages, messageBytesIn, messageBytesOut, compressedIn, compressedOut, wireIn, wireOut, roomsOpened, roomsClosed, roomErrors, roomHangs, step, late, interval,
 	threadLoad, threadRooms, threadPriority, worldRooms, worldRoomLimit, worldPlayers,
 	httpOpen, httpWaiting, httpEvicted, opsRefused *metric
+	// What pages reported, by world and transport.
+	page struct {
+		reports, span, frames, longTasks, underruns, jumps, rollbacks, unread, starved, stutters, frame, ping, age *metric
+	}
 	// Per room.
 	room struct {
 		players, waiting, age, steps, late, skipped, doubled, dropped, stalls, stepRecent, lateRecent, intervalRecent,
@@ -137,6 +142,24 @@ func newCollector(picture func() drumline.Stats, dist distribution, conns func()
 	c.httpWaiting = add("http_connections_waiting", "gauge", "HTTP connections without a request being answered: silent, half a request, or kept alive.")
 	c.httpEvicted = add("http_connections_evicted_total", "counter", "Waiting HTTP connections closed, the oldest first, to make room for new ones.")
 	c.opsRefused = add("ops_refusals_total", "counter", "Requests to /metrics and /debug that were turned away, by reason.", "reason")
+
+	p := &c.page
+	page := func(name, kind, help string, labels ...string) *metric {
+		return add("page_"+name, kind, help, append([]string{"world", "transport"}, labels...)...)
+	}
+	p.reports = page("reports_total", "counter", "Reports of pages on the motion they showed. All page_ figures are the clients' word, held to what is possible.")
+	p.span = page("seconds_total", "counter", "Time that the reports cover, of all pages together.")
+	p.frames = page("frames_total", "counter", "Frames that pages drew.")
+	p.longTasks = page("long_tasks_total", "counter", "Tasks that held up a page for over 50 ms, where its browser tells.")
+	p.underruns = page("underrun_frames_total", "counter", "Frames that showed more than 34 ms past the newest packet.")
+	p.jumps = page("jump_frames_total", "counter", "Frames in which something moved otherwise than it was told to.")
+	p.rollbacks = page("rollbacks_total", "counter", "Corrections of the own entity's prediction.")
+	p.unread = page("packets_unread_total", "counter", "Packets that a page could not read: corrupt, or for want of an earlier one.", "fault")
+	p.starved = page("starved_packets_total", "counter", "Packets that told a page that its newest input had come too late for its step.")
+	p.stutters = page("stutters_total", "counter", "Times that the motion in a page stuttered, by what made it: server, network or page.", "cause")
+	p.frame = page("frame_seconds", "histogram", "99th percentile of the time between two frames of a page, by report.")
+	p.ping = page("ping_seconds", "histogram", "Round trip of an input, as pages measure it, by report.")
+	p.age = page("state_age_seconds", "histogram", "Age of what a page shows against the server's present, by report.")
 
 	r, wr := &c.room, []string{"world", "room"}
 	room := func(name, kind, help string, labels ...string) *metric {
@@ -241,6 +264,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		emit(c.worldRoomLimit, float64(w.MaxRooms), w.Name)
 		emit(c.worldPlayers, float64(w.Players), w.Name)
 	}
+	for _, p := range st.Pages {
+		c.emitPages(ch, emit, count, p)
+	}
 	conns := c.conns()
 	emit(c.httpOpen, float64(conns.Open))
 	emit(c.httpWaiting, float64(conns.Waiting))
@@ -259,15 +285,51 @@ func (c *collector) distribution(ch chan<- prometheus.Metric, m *metric, what st
 		ch <- prometheus.NewInvalidMetric(m.desc, fmt.Errorf("ops: %d counts for %d bounds", len(cumulative), len(bounds)))
 		return
 	}
-	buckets := make(map[float64]uint64, len(bounds))
-	for i, b := range bounds {
-		buckets[b.Seconds()] = cumulative[i]
-	}
-	pm, err := prometheus.NewConstHistogram(m.desc, n, sum.Seconds(), buckets)
+	pm, err := prometheus.NewConstHistogram(m.desc, n, sum.Seconds(), buckets(cumulative, bounds))
 	if err != nil {
 		pm = prometheus.NewInvalidMetric(m.desc, err)
 	}
 	ch <- pm
+}
+
+func buckets(cumulative []uint64, bounds []time.Duration) map[float64]uint64 {
+	m := make(map[float64]uint64, len(bounds))
+	for i, b := range bounds {
+		m[b.Seconds()] = cumulative[i]
+	}
+	return m
+}
+
+func (c *collector) emitPages(ch chan<- prometheus.Metric, emit func(*metric, float64, ...string), count func(*metric, uint64, ...string), p drumline.PageStats) {
+	m, w, t := &c.page, p.World, p.Transport
+	count(m.reports, p.Reports, w, t)
+	emit(m.span, p.Span.Seconds(), w, t)
+	count(m.frames, p.Frames, w, t)
+	count(m.longTasks, p.LongTasks, w, t)
+	count(m.underruns, p.Underruns, w, t)
+	count(m.jumps, p.Jumps, w, t)
+	count(m.rollbacks, p.Rollbacks, w, t)
+	count(m.unread, p.Unreadable, w, t, "corrupt")
+	count(m.unread, p.Baseless, w, t, "baseless")
+	count(m.starved, p.Starved, w, t)
+	for cause := range drumline.NumCauses {
+		count(m.stutters, p.Stutters[cause.String()], w, t, cause.String())
+	}
+	bounds := drumline.PageBounds()
+	for _, d := range []struct {
+		m *metric
+		d drumline.PageDistribution
+	}{{m.frame, p.Frame}, {m.ping, p.Ping}, {m.age, p.Age}} {
+		if len(d.d.Cumulative) != len(bounds) {
+			ch <- prometheus.NewInvalidMetric(d.m.desc, fmt.Errorf("ops: %d counts for %d bounds", len(d.d.Cumulative), len(bounds)))
+			continue
+		}
+		pm, err := prometheus.NewConstHistogram(d.m.desc, d.d.Count, d.d.Sum.Seconds(), buckets(d.d.Cumulative, bounds), w, t)
+		if err != nil {
+			pm = prometheus.NewInvalidMetric(d.m.desc, err)
+		}
+		ch <- pm
+	}
 }
 
 // roomSeries is what one set of room series shows: a room, or the sum of all that have none of their own.

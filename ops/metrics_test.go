@@ -75,6 +75,11 @@ func TestMetrics(t *testing.T) {
 		`drumline_room_packets_skipped_total{reason="busy",room="busy",world="arena"}`:             "5",
 		`drumline_room_round_seconds{room="busy",world="arena"}`:                                   "5e-05",
 		`drumline_room_held_items{room="busy",world="arena"}`:                                      "48",
+		`drumline_page_stutters_total{cause="network",transport="ws",world="arena"}`:               "2",
+		`drumline_page_stutters_total{cause="page",transport="ws",world="arena"}`:                  "0",
+		`drumline_page_packets_unread_total{fault="baseless",transport="ws",world="arena"}`:        "6",
+		`drumline_page_seconds_total{transport="ws",world="arena"}`:                                "20",
+		`drumline_page_ping_seconds_bucket{transport="ws",world="arena",le="0.1"}`:                 "1",
 	})
 	for _, prefix := range []string{"go_goroutines", "go_sched_latencies_seconds_bucket", "process_cpu_seconds_total", "go_build_info"} {
 		found := false
@@ -254,6 +259,8 @@ var dropTexts = map[drumline.Drop]string{
 	drumline.DropInputFuture: "An input for a step too far ahead.",
 	drumline.DropInputRepeat: "An input that was known already: redundancy, no fault.",
 	drumline.DropCommand:     "A command, because the seat's queue was full.",
+	drumline.DropReport:      "A report of a page on the motion it showed: it came too soon, or said nothing.",
+	drumline.DropReportBound: "A number of such a report: it was out of bounds, and was moved to the bound.",
 	drumline.DropInputSeen:   "What an input said of the moment that its player saw: it was out of bounds, and was moved to the bound.",
 }
 
@@ -268,7 +275,8 @@ This page is made from the code by "make docs", and a test compares them.
 
 Each reason is present from the start, at 0. Only so many rooms have series of their own (100; the fullest when they get a free
 place, which they keep until they close); the others of a world are added up under room="_other". Counters of a room begin anew
-when a room of the same name opens.
+when a room of the same name opens. What pages reported (page_) is by world and transport, and there from the first report on; by room
+and seat /debug/rooms and /debug/room have it.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

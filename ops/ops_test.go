@@ -101,8 +101,25 @@ func newSource() *source {
 		Rooms: []drumline.RoomStats{
 			room("arena", "quiet", 1, 120),
 			room("arena", "busy", 2, 1200),
-		}}
+		},
+		Pages: []drumline.PageStats{{World: "arena", Transport: "ws",
+			QualityTotals: drumline.QualityTotals{Reports: 10, Span: 20 * time.Second, Frames: 1200, Baseless: 6, Stutters: map[string]uint64{"network": 2}},
+			Frame:         pageDistribution(17 * time.Millisecond), Ping: pageDistribution(80 * time.Millisecond), Age: pageDistribution(120 * time.Millisecond)}},
+	}
 	return s
+}
+
+// pageDistribution is that of one report.
+func pageDistribution(v time.Duration) drumline.PageDistribution {
+	d := drumline.PageDistribution{Count: 1, Sum: v}
+	for _, b := range drumline.PageBounds() {
+		n := uint64(0)
+		if v <= b {
+			n = 1
+		}
+		d.Cumulative = append(d.Cumulative, n)
+	}
+	return d
 }
 
 func room(world, name string, players int, steps uint64) drumline.RoomStats {
