@@ -272,6 +272,7 @@ type outbox struct {
 	open     uint32        // oldest packet whose receipts are still open (Unordered)
 	ackWord  uint64        // as the reader noted it
 	echo     uint64        // as headers tell it: the ack and its history, of packets that the streams know to have arrived
+	untold   bool          // no packet with the echo has gone out
 	sentAt   [sentRing]time.Duration
 	sent     []sentPacket // by seq % sentRing; Unordered only
 	fates    []fate       // by seq % fateRing; Unordered only
@@ -284,7 +285,7 @@ func (o *outbox) attach(c *Conn, epoch uint8, cursors []uint64, fresh bool) {
 	o.conn, o.epoch = c, epoch
 	o.delivery = c.srv.delivery(c.link)
 	o.tokens, o.slot, o.badSince, o.seq, o.acked, o.ackWord = 0, 0, 0, 0, 0, 0
-	o.open, o.echo = 1, 0
+	o.open, o.echo, o.untold = 1, 0, false
 	o.lastSend = 0
 	o.newLink(c.srv.clock.Now())
 	o.sent = nil
@@ -343,7 +344,6 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 		// Nothing new; or the ack of a packet that the link refused after all.
 		return uint32(o.echo >> 32), uint32(o.echo)
 	}
-	o.ackWord = w
 	if int32(ack-o.acked) > 0 {
 		o.acked = ack
 		if o.seq-ack < sentRing {
@@ -358,9 +358,15 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 		}
 	}
 	if o.delivery == feed.Ordered {
-		o.echo = w
+		o.ackWord, o.echo = w, w
 		return ack, history
 	}
+	if o.untold {
+		// No header has told the client what the streams know already, and only what headers tell may they know. A history that has
+		// moved on might never name it.
+		return uint32(o.echo >> 32), uint32(o.echo)
+	}
+	o.ackWord = w
 	// Resolve receipts, oldest first: acked, given up (out of the history), or still open.
 	resolvedAll := true
 	for s := o.open; int32(s-ack) <= 0; s++ {
@@ -386,7 +392,7 @@ func (o *outbox) applyAck() (ack uint32, history uint32) {
 				history |= 1 << i
 			}
 		}
-		o.echo = uint64(ack)<<32 | uint64(history)
+		o.echo, o.untold = uint64(ack)<<32|uint64(history), true
 	}
 	return uint32(o.echo >> 32), uint32(o.echo)
 }
@@ -605,7 +611,7 @@ func (o *outbox) note(seq uint32, now time.Duration, written *[maxFeeds]feed.Wri
 	if o.seq == o.acked {
 		o.unacked = now
 	}
-	o.seq, o.lastSend = seq, now
+	o.seq, o.lastSend, o.untold = seq, now, false
 	o.sentAt[seq%sentRing] = now
 	if o.delivery == feed.Unordered {
 		p := &o.sent[seq%sentRing]
