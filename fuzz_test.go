@@ -36,6 +36,7 @@ func FuzzParseState(f *testing.F) {
 func FuzzReceive(f *testing.F) {
 	input := append(AppendInputHeader(nil, 0, 0, 1, 5), 1, 2, 3, 4, 5, 6, 7, 8)
 	f.Add(input, true)
+	f.Add(append(AppendInputHeaderSeen(nil, 0, 0, 1, 5, 40), 1, 2, 3, 4, 5, 6, 7, 8), true)
 	f.Add(AppendAck(nil, 1, 0), true)
 	f.Add([]byte{KindCommand, 1, 2}, true)
 	f.Add([]byte{KindLeave}, true)

@@ -312,14 +312,20 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{stateVersion, 0, 0})
 	for _, n := range []int{0, 1, 16} {
-		r := newRig(uint64(n), n)
-		for range 100 {
-			r.play()
+		for _, steps := range []int{0, 3} {
+			r := newRig(uint64(n), n)
+			if steps > 0 {
+				r.remember(steps)
+			}
+			for range 100 {
+				r.play()
+			}
+			f.Add(r.save(f))
 		}
-		f.Add(r.save(f))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		r := newRig(1, 2)
+		r.remember(5)
 		before := r.hash()
 		if err := r.restoreState(src); err != nil {
 			if r.hash() != before {
@@ -329,7 +335,9 @@ func FuzzRestore(f *testing.F) {
 		for range 30 {
 			r.play()
 		}
-		if err := newRig(2, 0).restoreState(r.save(t)); err != nil {
+		again := newRig(2, 0)
+		again.remember(5)
+		if err := again.restoreState(r.save(t)); err != nil {
 			t.Fatalf("a game that was taken in cannot be saved: %v", err)
 		}
 	})
@@ -562,6 +570,7 @@ func TestOwn(t *testing.T) {
 
 func TestStepAllocatesNothing(t *testing.T) {
 	r := newRig(1, maxSeats)
+	r.remember(20)
 	for range 600 {
 		r.play()
 	}
@@ -575,6 +584,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 
 func BenchmarkStep(b *testing.B) {
 	r := newRig(1, maxSeats)
+	r.remember(20)
 	frame := func() { r.feed.Capture(0).Release() } // as the engine does, so that the event log is used up
 	for range 600 {
 		r.play()

@@ -16,7 +16,7 @@ export interface Player {
   readonly vx: number;
   /** -300 to 300 in steps of 1. */
   readonly vy: number;
-  /** Radians, 0 to 2π. */
+  /** Radians. */
   readonly aim: number;
   /** Whole, 0 to 100. */
   readonly hp: number;
@@ -64,7 +64,7 @@ export interface Entities {
 export interface Shot {
   /** Whole, 0 to 15. */
   readonly seat: number;
-  /** Radians, 0 to 2π. */
+  /** Radians. */
   readonly aim: number;
   /** 0 to 400 in steps of 4. */
   readonly reach: number;
