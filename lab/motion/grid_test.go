@@ -23,3 +23,13 @@ func TestGrid(t *testing.T) {
 		})
 	}
 }
+
+// A second of 32 clients of which 8 show what they get, after one to settle.
+func BenchmarkRun(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Run(b.Context(), Cell{Loss: 0.05, DelayMs: gridDelayMs, JitterMs: 60, Seconds: 1, Shown: 8, settleS: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
