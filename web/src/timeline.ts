@@ -195,7 +195,7 @@ export interface Listener {
   own?(e: Entity, tick: number): void;
 }
 
-/** Turns decoded packets into what is shown. Times are local milliseconds. */
+/** @internal Turns decoded packets into what is shown. Times are local milliseconds. */
 export class Timeline {
   /** Entities shown now. */
   readonly entities: Entity[] = [];
