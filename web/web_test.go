@@ -349,7 +349,7 @@ func TestLibraryJS(t *testing.T) {
 	z := get(t, s, "/drumline.js", "Accept-Encoding", "gzip")
 	packed := len(text(t, z))
 	t.Logf("library: %d bytes, %d packed", len(js), packed)
-	if packed > 28<<10 { // prediction and its loader of WebAssembly are 4 of them
+	if packed > 30<<10 { // prediction and its loader of WebAssembly are 4 of them, what is measured for the server and the overlay 2
 		t.Errorf("the library has grown to %d bytes packed", packed)
 	}
 }

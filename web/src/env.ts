@@ -35,6 +35,8 @@ export interface Env {
   socket(url: string): SocketLike;
   storage: StorageLike | null;
   hidden(): boolean;
+  /** Calls f for each task that held up the page for over 50 ms, where the browser tells; returns what ends that. */
+  longTasks?(f: (ms: number) => void): () => void;
   /** Calls f when the page changes; returns what ends that. */
   onPage(f: (change: PageChange) => void): () => void;
 }
@@ -54,6 +56,7 @@ export function browserEnv(webSocket?: new (url: string) => SocketLike): Env {
     socket: (url) => new Socket(url),
     storage: sessionStorageOrNull(),
     hidden: () => inPage() && document.visibilityState === "hidden",
+    longTasks,
     onPage(f) {
       const visibility = (): void => f(document.visibilityState === "hidden" ? "hidden" : "visible");
       const online = (): void => f("online");
@@ -89,6 +92,15 @@ export function cancelFrame(id: unknown): void {
 export function report(e: unknown): void {
   if (typeof reportError === "function") reportError(e);
   else console.error(e);
+}
+
+function longTasks(f: (ms: number) => void): () => void {
+  if (typeof PerformanceObserver === "undefined" || !PerformanceObserver.supportedEntryTypes?.includes("longtask")) return () => undefined;
+  const o = new PerformanceObserver((list) => {
+    for (const e of list.getEntries()) f(e.duration);
+  });
+  o.observe({ type: "longtask" });
+  return () => o.disconnect();
 }
 
 // Reading the property throws where the browser forbids storage, and where there is none.

@@ -20,6 +20,7 @@ export type { SocketLike } from "./env.ts";
 export type { Entity } from "./timeline.ts";
 export type { PredictionFigures } from "./figures.ts";
 export type { PredictOptions } from "./predict.ts";
+export type { Cause } from "./quality.ts";
 export type { FeedInfo, Goodbye, InputField, Retry, Welcome } from "./packet.ts";
 export { siteBase } from "./env.ts";
 export { loadRule } from "./wasmrule.ts";

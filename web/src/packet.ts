@@ -25,6 +25,28 @@
 //   12 u16 seen     with 128: how long before its step each input's player saw what he acted on, in 1/16 steps; 0: unknown
 //   .. count × input, newest first, for steps label, label-1, …
 //
+// Report message:
+//
+//    0 u8  kind       6
+//    1 u8  server     stutters since the report before, by what made them
+//    2 u8  network
+//    3 u8  page
+//    4 u16 span       ms that this covers
+//    6 u16 frames     that were drawn
+//    8 u16 frame      99th percentile of the time between two, in 1/8 ms; of the worst second
+//   10 u16 longest    of them, in 1/8 ms
+//   12 u16 longTasks  that held up the page for over 50 ms
+//   14 u16 ping       round trip of an input, in 1/8 ms; 0: unknown
+//   16 u16 age        of what is shown, in 1/8 ms; of the worst second
+//   18 u16 buffer     in 1/8 ms
+//   20 u16 underruns  frames that showed more than 34 ms past the newest packet
+//   22 u16 jumps      frames in which something moved otherwise than it was told to
+//   24 u16 rollbacks  corrections of the own entity
+//   26 u16 unreadable packets that were refused
+//   28 u16 baseless   packets that could not be read for want of an earlier one
+//   30 u16 starved    packets that said: the newest input came too late for its step
+//   32 f32 jolt       99th percentile of the second difference of places shown; of the worst second
+//
 // Reliable message, a section of a feed on the reliable lane; it follows the state of its tick:
 //
 //   0  u8  kind   19
@@ -40,6 +62,7 @@ export const KIND_INPUT = 2;
 export const KIND_ACK = 3;
 export const KIND_COMMAND = 4;
 export const KIND_LEAVE = 5;
+export const KIND_REPORT = 6;
 export const KIND_WELCOME = 16;
 export const KIND_STATE = 17;
 export const KIND_REFUSE = 18;
@@ -109,6 +132,8 @@ export interface Welcome {
   /** Above 0: the server wants to know in each input message what the player saw. */
   rewindMs?: number;
   /** Microseconds since 1970 at which step 0 would have been. */
+  /** Above 0: the server wants a report on the motion shown, at most so often. */
+  reportMs?: number;
   tickZeroUs: number;
   /** The fields of the world's input, in wire order. */
   inputs: InputField[];
@@ -410,6 +435,77 @@ export function putInputHeader(b: Uint8Array, acks: Acks, count: number, label: 
   b[12] = seen;
   b[13] = seen >> 8;
   return INPUT_HEADER_BYTES + INPUT_SEEN_BYTES;
+}
+
+const REPORT_BYTES = 36;
+
+/** What a page tells the server of the motion it showed. */
+export interface Report {
+  /** Stutters, by what made them. */
+  server: number;
+  network: number;
+  page: number;
+  spanMs: number;
+  frames: number;
+  frameP99Ms: number;
+  frameMaxMs: number;
+  longTasks: number;
+  pingMs: number;
+  stateAgeMs: number;
+  bufferMs: number;
+  underruns: number;
+  jumps: number;
+  rollbacks: number;
+  unreadable: number;
+  baseless: number;
+  starved: number;
+  joltP99: number;
+}
+
+/** A report that says nothing yet. */
+export function newReport(): Report {
+  return {
+    server: 0, network: 0, page: 0, spanMs: 0, frames: 0, frameP99Ms: 0, frameMaxMs: 0, longTasks: 0, pingMs: 0, stateAgeMs: 0, bufferMs: 0, underruns: 0,
+    jumps: 0, rollbacks: 0, unreadable: 0, baseless: 0, starved: 0, joltP99: 0,
+  };
+}
+
+const NOTHING = newReport();
+
+export function clearReport(r: Report): void {
+  Object.assign(r, NOTHING);
+}
+
+/** Encodes a report. What is too large for it is sent as the largest, and what is no number as 0. */
+export function encodeReport(r: Report): Uint8Array<ArrayBuffer> {
+  const b = new Uint8Array(REPORT_BYTES);
+  const view = new DataView(b.buffer);
+  b[0] = KIND_REPORT;
+  const count = (v: number, most: number): number => (v > 0 ? Math.min(most, Math.round(v)) : 0);
+  b[1] = count(r.server, 255);
+  b[2] = count(r.network, 255);
+  b[3] = count(r.page, 255);
+  let at = 4;
+  const put = (v: number): void => {
+    view.setUint16(at, count(v, 65535), true);
+    at += 2;
+  };
+  put(r.spanMs);
+  put(r.frames);
+  put(8 * r.frameP99Ms);
+  put(8 * r.frameMaxMs);
+  put(r.longTasks);
+  put(8 * r.pingMs);
+  put(8 * r.stateAgeMs);
+  put(8 * r.bufferMs);
+  put(r.underruns);
+  put(r.jumps);
+  put(r.rollbacks);
+  put(r.unreadable);
+  put(r.baseless);
+  put(r.starved);
+  view.setFloat32(at, r.joltP99 > 0 ? Math.min(1e9, r.joltP99) : 0, true);
+  return b;
 }
 
 const text = new TextEncoder();

@@ -6,10 +6,13 @@ import { Feeds } from "./feeds.ts";
 import { Corrections, type PredictionFigures, Rates, RoundTrip } from "./figures.ts";
 import { Inputs } from "./inputs.ts";
 import { lost } from "./link.ts";
+import { Meter } from "./meter.ts";
 import {
-  KIND_COMMAND, KIND_RELIABLE, KIND_STATE, MAX_COMMAND_BYTES, ReliableHeader, StateHeader, type Welcome, near16, parseReliable, parseState,
+  KIND_COMMAND, KIND_RELIABLE, KIND_STATE, MARGIN_NONE, MAX_COMMAND_BYTES, ReliableHeader, StateHeader, type Welcome, encodeReport, near16, parseReliable,
+  parseState,
 } from "./packet.ts";
 import { type PredictOptions, Predictor } from "./predict.ts";
+import type { Cause } from "./quality.ts";
 import { NOT_UNDERSTOOD, Refused, type RoomState, Session, type StateInfo } from "./session.ts";
 import { DecodeError, type SnapDecoder } from "./snap.ts";
 import { type Entity, type EntityKind, Timeline } from "./timeline.ts";
@@ -17,6 +20,8 @@ import { type Entity, type EntityKind, Timeline } from "./timeline.ts";
 export { Refused };
 export type { RoomState, StateInfo };
 
+/** A link that has this many bytes waiting gets no report: it has more to do. */
+const MAX_WAITING_BYTES = 16 << 10;
 /** After so many packets in a row that cannot be read, an unordered link is given up. */
 const MAX_BAD = 20;
 
@@ -76,7 +81,7 @@ export interface View<S extends Shape = AnyShape> {
   get(id: number): Entity | undefined;
 }
 
-/** How well the connection does. */
+/** How well the connection does, and the page. The object is the same each time; what is of "the last second" changes once a second. */
 export interface Quality {
   /** Round trip of an input, 0 while none is known. */
   readonly rttMs: number;
@@ -91,6 +96,28 @@ export interface Quality {
   /** Packets that could not be read, and packets whose hash was wrong (in lab rooms). */
   readonly decodeErrors: number;
   readonly mismatches: number;
+  /** Packets on an unordered link that could not be read for want of an earlier one, which was lost or overtaken. They are no fault. */
+  readonly baseless: number;
+  /** Frames in the last second, and the 99th percentile and the longest of the times between them. */
+  readonly fps: number;
+  readonly frameP99Ms: number;
+  readonly frameMaxMs: number;
+  /** Tasks that held up the page for over 50 ms in the last second; 0 also where the browser does not tell. */
+  readonly longTasks: number;
+  /** Frames of the last second that showed more than 34 ms past the newest packet. */
+  readonly underruns: number;
+  /** Frames of the last second in which something moved otherwise than it was told to. */
+  readonly jumps: number;
+  /** 99th percentile, in the last second, of the second difference of the places shown, in the world's units. */
+  readonly joltP99: number;
+  /** Corrections of the own entity in the last second. */
+  readonly rollbacks: number;
+  /** Packets of the last second which said that the newest input had come too late for its step. */
+  readonly starved: number;
+  /** What the last stutter of the motion came from, null: there was none; how long ago it was judged, and how many there were of each. */
+  readonly cause: Cause | null;
+  readonly causeAgoMs: number;
+  readonly stutters: Readonly<Record<Cause, number>>;
   /** Links made after the first. */
   readonly reconnects: number;
   /** Events that were not played: too old after a pause, or too many. */
@@ -155,6 +182,14 @@ export class Room<S extends Shape = AnyShape> {
   private badReliable = 0;
   private mismatches = 0;
   private readonly corrections = new Corrections();
+  private lastView = -Infinity;
+  private saidAck = -1; // of the input whose margin was counted
+  private unwatch: (() => void) | null = null;
+  /** @internal What the overlay draws. */
+  readonly $meter: Meter;
+  /** @internal Gets each message of the live link; for recordings. */
+  $tap: ((msg: Uint8Array, now: number) => void) | null = null;
+  private frozen = false;
   private readonly shown: View<S>;
   /** How well the connection does; always the same object. */
   readonly quality: Quality;
@@ -175,15 +210,25 @@ export class Room<S extends Shape = AnyShape> {
         welcome: (w, rttMs) => this.setUp(w, rttMs),
         live: () => {
           this.rates.reset(env.now());
+          this.$meter.interrupt(env.now());
+          this.unwatch ??= env.longTasks?.(() => this.$meter.longTask()) ?? null;
           this.inputs.start();
         },
-        message: (msg, now) => this.message(msg, now),
+        message: (msg, now) => {
+          this.$tap?.(msg, now);
+          this.message(msg, now);
+        },
         down: () => this.inputs.stop(),
         page: (change) => {
+          if (change === "hidden" || change === "visible") this.$meter.interrupt(env.now());
           if (change === "hidden") this.inputs.hide();
           else if (change === "visible") this.inputs.start();
         },
         changed: () => {
+          if (this.state === "closed") {
+            this.unwatch?.();
+            this.unwatch = null;
+          }
           for (const f of this.stateHandlers) guard(f, this.state, this.info);
         },
       },
@@ -191,6 +236,13 @@ export class Room<S extends Shape = AnyShape> {
     this.inputs = new Inputs(env, () => session.liveLink, (ms) => this.roundTrip.note(ms));
     this.inputs.onSample = (label, values) => this.predictor?.sample(label, values);
     const room = this;
+    const meter = (this.$meter = new Meter({
+      pingMs: () => this.roundTrip.ms,
+      stateAgeMs: () => this.quality.stateAgeMs,
+      bufferMs: () => this.clock.delay,
+      rollbacks: () => this.corrections.rollbacks,
+    }));
+    const { second } = meter;
     this.shown = {
       get tick() { return room.rendered; },
       get entities() { return room.entities; },
@@ -207,6 +259,19 @@ export class Room<S extends Shape = AnyShape> {
       get inputMargin() { return room.inputs.margin; },
       get decodeErrors() { return room.decodeErrors; },
       get mismatches() { return room.mismatches; },
+      get baseless() { return meter.baseless; },
+      get fps() { return second.fps; },
+      get frameP99Ms() { return second.frameP99Ms; },
+      get frameMaxMs() { return second.frameMaxMs; },
+      get longTasks() { return second.longTasks; },
+      get underruns() { return second.underruns; },
+      get jumps() { return second.jumps; },
+      get joltP99() { return second.joltP99; },
+      get rollbacks() { return second.rollbacks; },
+      get starved() { return second.starved; },
+      get cause() { return meter.cause; },
+      get causeAgoMs() { return meter.cause === null ? 0 : env.now() - meter.causeAt; },
+      stutters: meter.stutters,
       get reconnects() { return session.reconnects; },
       get eventsDropped() { return room.timeline?.eventsDropped ?? 0; },
       prediction: this.corrections,
@@ -308,10 +373,43 @@ export class Room<S extends Shape = AnyShape> {
   view(now: number = this.env.now()): View<S> {
     // What the page has set until now was meant for what it last saw.
     this.inputs.pump(this.env.now());
+    if (this.frozen) return this.shown;
     this.predictor?.frame(now, this.inputs.at(now));
-    if (this.timeline !== null) this.rendered = this.timeline.advance(now);
+    if (this.timeline !== null) {
+      this.rendered = this.timeline.advance(now);
+      const dt = now - this.lastView;
+      if (dt > 0) this.timeline.measure(dt, this.$meter.moved);
+      this.lastView = now;
+    }
     this.inputs.shows(this.rendered, now);
+    this.measured(now);
     return this.shown;
+  }
+
+  // A frame was shown.
+  private measured(now: number): void {
+    if (this.state !== "live" || this.env.hidden()) return;
+    const { tickMs } = this.arrivals;
+    this.$meter.frame(now, this.newest < 0 || tickMs === 0 ? 0 : (this.rendered - this.newest) * tickMs);
+    this.$meter.roll(now);
+    this.report();
+  }
+
+  // Tells the server, if it wants to know and it is time.
+  private report(): void {
+    const every = this.welcome.reportMs ?? 0;
+    const link = this.$session.liveLink;
+    if (!(every > 0) || link === null || link.buffered > MAX_WAITING_BYTES) return;
+    const r = this.$meter.due(every);
+    if (r === null) return;
+    link.send(encodeReport(r));
+    this.$meter.reported();
+  }
+
+  /** @internal Stops what is shown, and lets it go on: where it would be by then. Inputs and packets go on meanwhile. */
+  $freeze(on: boolean): void {
+    this.frozen = on;
+    if (!on) this.$meter.interrupt(this.env.now());
   }
 
   /**
@@ -430,6 +528,7 @@ export class Room<S extends Shape = AnyShape> {
           console.error(e);
         }
       }
+      this.$meter.describe(tickMs, w.sendHz);
       this.schema = schema;
       this.epoch = w.epoch;
       this.newest = -1;
@@ -460,8 +559,12 @@ export class Room<S extends Shape = AnyShape> {
       if (!this.old) this.feeds?.end(this.at);
     } catch (e) {
       // Overtaken, or in need of a keyframe that was overtaken: on an unordered link that happens.
-      if (e instanceof DecodeError && e.fault !== "corrupt" && !ordered) return;
+      if (e instanceof DecodeError && e.fault !== "corrupt" && !ordered) {
+        if (e.fault === "keyframe") this.$meter.refused(true);
+        return;
+      }
       this.decodeErrors++;
+      this.$meter.refused(false);
       // What an ordered link lost never comes again; a new link starts with a keyframe.
       this.badInRow++;
       if (ordered || this.badInRow > MAX_BAD) this.giveUp(this.badInRow);
@@ -473,6 +576,9 @@ export class Room<S extends Shape = AnyShape> {
     this.newest = Math.max(this.newest, this.at.tick);
     this.arrivals.note(this.at.tick, now);
     this.clock.arrive(this.at.tick, now);
+    this.$meter.packet(this.at.tick, now);
+    if (h.margin < 0 && h.margin !== MARGIN_NONE && h.inputAck !== this.saidAck) this.$meter.starved();
+    this.saidAck = h.inputAck;
     const { timeline, feeds } = this;
     timeline?.packet(this.at.tick);
     const snap = feeds?.snap ?? null;
@@ -484,7 +590,7 @@ export class Room<S extends Shape = AnyShape> {
       if (hash !== null && hash !== h.hash) this.mismatches++;
     }
     this.inputs.margins(h, this.at.tick, now);
-    timeline?.idle(now);
+    if (!this.frozen) timeline?.idle(now);
     this.inputs.afterPacket(now);
   }
 
@@ -524,6 +630,7 @@ export class Room<S extends Shape = AnyShape> {
       this.badReliable = 0;
     } catch {
       this.decodeErrors++;
+      this.$meter.refused(false);
       this.giveUp(++this.badReliable);
     }
   }

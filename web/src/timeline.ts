@@ -10,6 +10,8 @@ import { RenderClock } from "./clock.ts";
 import { ENTITY_NAMES, EVENT_NAMES, type FieldSchema, type TypeSchema, type Values, viewClass } from "./view.ts";
 import { MAX_AHEAD } from "./wire.ts";
 
+/** Of how many things shown it is measured how they move. */
+const MEASURED = 32;
 /** Samples kept of an entity: the longest buffer at 60 packets a second, twice over. */
 const SAMPLES = 32;
 const RINGS = 4;
@@ -57,6 +59,8 @@ interface Motion {
   /** What one unit of by, or of by2, is in a tick. */
   per: Float64Array;
   per2: Float64Array;
+  /** The fields that are places: those that something goes on along, else the first x, y and z. */
+  places: number[];
   /** The fields that go on, in the order in which they are extrapolated: angles first. */
   order: number[];
 }
@@ -65,7 +69,7 @@ function motion(fields: readonly FieldSchema[]): Motion {
   const n = fields.length;
   const m: Motion = {
     mode: new Uint8Array(n), leap: new Float64Array(n), group: new Int32Array(n), by: new Int16Array(n).fill(-1), by2: new Int16Array(n),
-    turn: new Int16Array(n).fill(-1), side: new Uint8Array(n), half: new Float64Array(RINGS * n), per: new Float64Array(n), per2: new Float64Array(n), order: [],
+    turn: new Int16Array(n).fill(-1), side: new Uint8Array(n), half: new Float64Array(RINGS * n), per: new Float64Array(n), per2: new Float64Array(n), places: [], order: [],
   };
   const group = (name: string): string => (name.includes(".") ? name.slice(0, name.lastIndexOf(".")) : /^[xyz]$/.test(name) ? "" : name);
   const pose = fields.some((f) => f.pose);
@@ -88,6 +92,11 @@ function motion(fields: readonly FieldSchema[]): Motion {
     m.per2[i] = gain / fields[a.by2 ?? 0]!.q;
     m.order.push(i);
   });
+  m.places = m.order.filter((i) => m.mode[i] === LINEAR);
+  if (m.places.length === 0) {
+    const first = fields.findIndex((f, i) => m.mode[i] === LINEAR && /(^|\.)[xyz]$/.test(f.name));
+    if (first >= 0) m.places = fields.map((_, i) => i).filter((i) => m.mode[i] === LINEAR && (m.group[first]! & (1 << i)) !== 0);
+  }
   m.order.sort((i, j) => (m.mode[i] === ANGLE ? 0 : 1) - (m.mode[j] === ANGLE ? 0 : 1));
   return m;
 }
@@ -138,6 +147,8 @@ export class Entity implements Values {
   /** @internal */ $drift: Float64Array | null = null; // how that changes, in a ms
   /** @internal */ $fading = false;
   /** @internal */ $frames = 0;
+  /** @internal */ $way: Float64Array | null = null; // by place: what it moved in the frame before
+  /** @internal */ $wayMs = 0; // how long that took; 0: unknown
   /** @internal */ readonly $prev: Float64Array; // what was shown a frame before
 
   /** @internal */
@@ -431,6 +442,54 @@ export class Timeline {
     }
     this.leaving.length = n;
     return tick;
+  }
+
+  /**
+   * Says of the things shown how they moved since the frame before, dt ms ago: the second difference of their places, were all frames as
+   * long as this one, and whether they jumped: moved otherwise than their speeds say, or for want of those than before, by more than half of that
+   * and 2.5 quanta. Call it after advance. Teleports are the world's own.
+   */
+  measure(dt: number, moved: (jolt: number, jumped: boolean) => void): void {
+    const ticks = this.clock.jumped || this.tickMs === 0 ? 0 : dt / this.tickMs;
+    const n = Math.min(MEASURED, this.entities.length);
+    for (let k = 0; k < n; k++) {
+      const e = this.entities[k]!;
+      const m = e.$kind.motion;
+      const { places } = m;
+      if (places.length === 0) continue;
+      const way = (e.$way ??= new Float64Array(places.length));
+      if (ticks <= 0 || e.$frames < 1) {
+        e.$wayMs = 0;
+        continue;
+      }
+      const ratio = e.$wayMs > 0 ? dt / e.$wayMs : 0;
+      let jolt = 0;
+      let on = 0; // what it moved beside what each of its speeds says
+      let before = 0;
+      let after = 0;
+      let told = 0;
+      let q = 0;
+      let leap = false;
+      for (let j = 0; j < places.length; j++) {
+        const i = places[j]!;
+        const step = e.numbers[i]! - e.$prev[i]!;
+        if (Math.abs(step) > m.leap[i]!) leap = true;
+        const last = way[j]! * ratio;
+        jolt += (step - last) ** 2;
+        const p = m.by[i]! >= 0 ? speed(m, i, e.$prev, 0) * ticks : last;
+        const s = m.by[i]! >= 0 ? speed(m, i, e.numbers, 0) * ticks : last;
+        before += (step - p) ** 2;
+        after += (step - s) ** 2;
+        on += (step - (p + s) / 2) ** 2;
+        told += ((p + s) / 2) ** 2;
+        q = Math.max(q, e.$kind.fields[i]!.q);
+        way[j] = step;
+      }
+      e.$wayMs = leap ? 0 : dt;
+      if (leap || ratio === 0) continue;
+      const off = Math.sqrt(Math.min(on, before, after));
+      moved(Math.sqrt(jolt), off > Math.sqrt(told) / 2 && off > 2.5 * q);
+    }
   }
 
   /** Keeps a page that draws nothing from falling behind; call it after a packet. Nothing is replayed later. */

@@ -10,7 +10,7 @@ test("the constants are those of packet.go", () => {
   const go = source("packet.go");
   const constants: Record<string, number> = {
     ProtocolVersion: packet.PROTOCOL_VERSION, KindHello: packet.KIND_HELLO, KindInput: packet.KIND_INPUT, KindAck: packet.KIND_ACK,
-    KindCommand: packet.KIND_COMMAND, KindLeave: packet.KIND_LEAVE, KindWelcome: packet.KIND_WELCOME, KindState: packet.KIND_STATE,
+    KindCommand: packet.KIND_COMMAND, KindLeave: packet.KIND_LEAVE, KindReport: packet.KIND_REPORT, KindWelcome: packet.KIND_WELCOME, KindState: packet.KIND_STATE,
     KindRefuse: packet.KIND_REFUSE, KindReliable: packet.KIND_RELIABLE, MaxHelloBytes: packet.MAX_HELLO_BYTES,
     MaxCommandBytes: packet.MAX_COMMAND_BYTES, MaxInputs: packet.MAX_INPUTS, MarginNone: packet.MARGIN_NONE,
   };
@@ -192,6 +192,14 @@ test("packets are read and written as in Go", () => {
       at += codec.size;
     }
     assert.equal(hex(b), v.hex);
+  }
+  for (const v of vectors.reports) {
+    const [server, network, page] = v.stutters;
+    const [spanMs, frames, p99, max, longTasks, ping, age, buffer, underruns, jumps, rollbacks, unreadable, baseless, starved] = v.numbers;
+    assert.equal(hex(packet.encodeReport({
+      server, network, page, spanMs, frames, frameP99Ms: p99 / 8, frameMaxMs: max / 8, longTasks, pingMs: ping / 8, stateAgeMs: age / 8, bufferMs: buffer / 8,
+      underruns, jumps, rollbacks, unreadable, baseless, starved, joltP99: v.jolt,
+    })), v.hex);
   }
   for (const v of vectors.acks) {
     const acks = new packet.Acks();
