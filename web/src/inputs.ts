@@ -8,6 +8,8 @@ import { Sampler } from "./sampler.ts";
 
 /** Input messages a second, and the inputs in each of them on an ordered link, the newest ones again included. */
 const SENDS_PER_SEC = 20;
+/** Where messages get lost, the next one must come soon: one a step at 60, each with the newest four inputs. */
+const SENDS_PER_SEC_UNORDERED = 60;
 const REPEAT = 3;
 const REPEAT_UNORDERED = 4;
 /** A packet is acked after this long at the latest: by an input that goes out anyhow, else by an ack alone. */
@@ -76,7 +78,7 @@ export class Inputs {
     this.ordered = w.ordered;
     this.asked = (w.rewindMs ?? 0) > 0;
     this.behind = 0;
-    this.clock = new InputClock(arrivals, rttMs, Math.max(1, Math.min(MAX_INPUTS, w.hz / SENDS_PER_SEC)));
+    this.clock = new InputClock(arrivals, rttMs, Math.max(1, Math.min(MAX_INPUTS, w.hz / this.sendsPerSec)));
     this.sampler!.restart();
     this.sentLabels.fill(0);
     this.lastAck = -1;
@@ -128,7 +130,7 @@ export class Inputs {
   start(): void {
     this.stopTimer();
     if (!this.running) return;
-    const period = 1000 / SENDS_PER_SEC;
+    const period = 1000 / this.sendsPerSec;
     let due = this.env.now();
     const tick = (): void => {
       const now = this.env.now();
@@ -166,6 +168,10 @@ export class Inputs {
     this.stopTimer();
   }
 
+  private get sendsPerSec(): number {
+    return this.ordered ? SENDS_PER_SEC : SENDS_PER_SEC_UNORDERED;
+  }
+
   /** Sends what is due. */
   pump(now: number): void {
     if (!this.running) return;
@@ -176,7 +182,7 @@ export class Inputs {
     const s = this.sampler!;
     this.sample(now);
     // Frames come every 16.7 ms; without some slack each message would wait for one frame more.
-    const period = Math.max(1000 / SENDS_PER_SEC - 4, 0);
+    const period = Math.max(1000 / this.sendsPerSec - 4, 0);
     if (now - this.sentAt >= period || s.fresh >= MAX_INPUTS) this.send(now);
   }
 
