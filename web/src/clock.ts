@@ -87,6 +87,7 @@ export class RenderClock {
   private next = 0;
   private count = 0;
   private shown = 0; // ms of server time
+  private running = false; // shown is of this server's time
 
   constructor(arrivals: Arrivals, sendHz: number, ordered: boolean) {
     this.arrivals = arrivals;
@@ -97,6 +98,7 @@ export class RenderClock {
 
   reset(): void {
     this.newest = -1;
+    this.running = false;
     this.last = -Infinity;
     this.next = this.count = 0;
     this.delay = this.periodMs + 10;
@@ -120,13 +122,15 @@ export class RenderClock {
   /** Moves the clock to local time now (ms) and returns the tick to show. */
   advance(now: number): number {
     const { tickMs, base, count } = this.arrivals;
-    if (tickMs === 0 || count === 0) {
+    if (tickMs === 0 || (count === 0 && !this.running)) {
       this.jumped = this.last === -Infinity;
       this.last = now;
       this.tick = Math.max(0, this.newest);
       return this.tick;
     }
-    const target = now - base - this.delay;
+    // On a new link it goes on as it went until a packet tells better: to show the newest tick would be a step back.
+    const target = count === 0 ? this.shown + (now - this.last) : now - base - this.delay;
+    this.running = true;
     const dt = now - this.last;
     this.last = now;
     const error = target - this.shown - dt;

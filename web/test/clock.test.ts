@@ -99,6 +99,24 @@ test("after a pause the clock jumps and says so", () => {
   assert.ok(Math.abs(tick * TICK - (5000 - clock.delay)) < 1);
 });
 
+test("on a new link the clock goes on until the first packet tells better", () => {
+  const arrivals = new Arrivals(TICK);
+  const clock = new RenderClock(arrivals, 20, true);
+  assert.equal(clock.advance(0), 0);
+  assert.equal(clock.advance(100), 0, "no packet has come yet");
+  for (let p = 0; p < 40; p++) {
+    arrivals.note(600 + p * 3, 1000 + p * 50);
+    clock.arrive(600 + p * 3, 1000 + p * 50);
+    clock.advance(1000 + p * 50);
+  }
+  const lost = clock.tick;
+  assert.ok(Math.abs(clock.advance(2966) - lost - 1) < 0.1);
+  arrivals.reset();
+  assert.ok(Math.abs(clock.advance(2983) - lost - 2) < 0.1);
+  clock.reset();
+  assert.equal(clock.advance(3000), 0, "another server's time");
+});
+
 test("when the server's time slips, the clock follows without running backwards", () => {
   let before = -Infinity;
   play(30, (p) => (p < 200 ? 40 : 190), (now, tick) => {
