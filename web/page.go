@@ -28,6 +28,8 @@ type page struct {
 	// Base is the relative way to the site's root.
 	Base  string
 	World string
+	// Dev offers the devtools in the overlay of figures.
+	Dev bool
 	// JS and CSS are asset names; empty: none.
 	JS, CSS string
 	Body    template.HTML
@@ -53,7 +55,7 @@ func (s *Site) Inspector() http.Handler {
 }
 
 func (s *Site) serveWorld(w http.ResponseWriter, r *http.Request, world *World) {
-	p := page{Title: world.Title, About: world.About, Base: "../../", World: world.Name}
+	p := page{Title: world.Title, About: world.About, Base: "../../", World: world.Name, Dev: s.builder.dev}
 	t, ok := s.pages[world.Name]
 	if !ok {
 		p.Heading, p.Text = "This world has no page", "It can be joined by programs, but there is nothing to see here."

@@ -18,6 +18,7 @@ const FRAMES = 360;
 const PACKETS = 180;
 const KEEP_MS = 3000;
 
+/** What made the motion stutter. */
 export type Cause = "server" | "network" | "page";
 
 /** What a page saw in the last seconds, oldest first. Times are local milliseconds. */

@@ -6,18 +6,47 @@
  *
  *   const room = await enter<MyShape>();   // asks for a name if need be, joins, retries; keeps an eye on the connection
  */
-import { siteBase } from "./env.ts";
+import { DevNetwork } from "./devtools.ts";
+import { browserEnv, siteBase } from "./env.ts";
 import { MAX_NAME, storeName, storedName } from "./name.ts";
+import { type Overlay, type Perf, overlay as makeOverlay, perf } from "./overlay.ts";
 import { type AnyShape, type JoinOptions, Refused, Room, type Shape, type StateInfo, join } from "./room.ts";
 import "./ui.css";
 
 export { MAX_NAME, storeName, storedName };
+export type { Overlay, Perf };
 
 /** How long it is said that a seat is gone. */
 const NOTE_MS = 8000;
 
 /** Options of {@link enter}: by default the world and room come from the page's address. */
-export type EnterOptions = Partial<JoinOptions>;
+export interface EnterOptions extends Partial<JoinOptions> {
+  /**
+   * Offer the devtools in the overlay of figures: a simulated network, a pause, a recording. Default: only where the page's address has `?dev`
+   * (`?dev=7`: by that seed) or the server runs with --dev.
+   */
+  dev?: boolean;
+}
+
+// The simulated network of this page, for developers; null for everybody else.
+function devNetwork(dev: boolean | undefined): DevNetwork | null {
+  const asked = new URLSearchParams(location.search).get("dev");
+  if (!(dev ?? (asked !== null || document.documentElement.dataset["dev"] !== undefined))) return null;
+  return new DevNetwork(Number(asked) || 1);
+}
+
+/**
+ * Shows how well a room and its page do: F2, or a tap in the upper left corner of a touch screen, toggles an overlay of figures, and
+ * `window.__drumline.perf()` returns them. {@link enter} does this by itself.
+ */
+export function overlay(room: Room<any>): Overlay {
+  return show(room, null);
+}
+
+function show(room: Room<any>, net: DevNetwork | null): Overlay {
+  Object.defineProperty(window, "__drumline", { value: Object.freeze({ perf: () => perf(room) }), configurable: true });
+  return makeOverlay(room, net);
+}
 
 /**
  * Asks for a name if none is known, joins, shows why when that fails, and tries again: by itself where waiting helps, else when
@@ -28,14 +57,17 @@ export async function enter<S extends Shape = AnyShape>(options: EnterOptions = 
   const world = options.world ?? document.documentElement.dataset["world"] ?? "";
   const room = options.room ?? new URLSearchParams(location.search).get("room") ?? "";
   const name = options.name ?? (storedName() || (await askName()));
+  const net = devNetwork(options.dev);
+  const env = net === null ? options.env : net.wrap(options.env ?? browserEnv(options.webSocket));
   for (let tries = 0; ; tries++) {
     try {
-      const r = await join<S>({ rejoin: true, ...options, world, room, name });
+      const r = await join<S>({ rejoin: true, ...options, world, room, name, ...(env === undefined ? {} : { env }) });
       if (options.room === undefined) {
         addressRoom(r);
         r.onState(() => addressRoom(r));
       }
       status(r);
+      show(r, net);
       return r;
     } catch (e) {
       if (!(e instanceof Refused)) throw e;
