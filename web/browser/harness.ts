@@ -130,6 +130,11 @@ export class Server {
     return within("the server's end", new Promise((resolve) => this.child.once("exit", () => resolve())));
   }
 
+  /** Stops its process where it is, or lets it go on. */
+  freeze(on: boolean): void {
+    this.child.kill(on ? "SIGSTOP" : "SIGCONT");
+  }
+
   async stop(): Promise<void> {
     this.terminate();
     try {
@@ -201,6 +206,21 @@ export class Relay {
       b.unpipe(a);
       a.resume();
       b.resume();
+    }
+  }
+
+  /** Keeps what comes, or passes it on again; only without a delay. */
+  hold(on: boolean): void {
+    for (const [a, b] of this.pairs) {
+      if (on) {
+        a.unpipe(b);
+        b.unpipe(a);
+        a.pause();
+        b.pause();
+      } else {
+        a.pipe(b);
+        b.pipe(a);
+      }
     }
   }
 

@@ -67,6 +67,7 @@ export function verdict(room: Room<any>): { text: string; well: boolean } {
   return { text: "It runs smoothly.", well: true };
 }
 
+/** A room's overlay of figures. */
 export interface Overlay {
   readonly shown: boolean;
   toggle(): void;
