@@ -85,7 +85,7 @@ func (c *serveConfig) flags() []flagSpec {
 		{name: "quiet", into: &c.quiet, usage: "Print the URL of this machine and nothing else, and log warnings and errors only."},
 		{name: "log-format", into: &c.logFormat, usage: "Write the log as text or json (the `FORMAT`), to standard error."},
 		{name: "web", into: &c.web, usage: "Take a world's page from a folder instead of from this program, and bundle it again on a visit after its files have changed: `WORLD=DIR`, such as dots=./web. Give it once for each world."},
-		{name: "dev", into: &c.dev, usage: "Look for changed files on each visit also where a world's page comes from a folder by its own code (os.DirFS). For a page that is embedded in the program, see --web."},
+		{name: "dev", into: &c.dev, usage: "Look for changed files on each visit also where a world's page comes from a folder by its own code (os.DirFS). For a page that is embedded in the program, see --web. Pages get the devtools in their overlay of figures (F2)."},
 	}
 }
 

@@ -8,6 +8,11 @@ const SECOND_MS = 1000;
 /** How often a stutter is looked for, and how long after one is found it is judged: by then a server that stopped is known from a network that did. */
 const LOOK_MS = 500;
 const JUDGE_MS = 600;
+/** After a join, a lost link or a hidden page, nothing is judged for this long: code is read, and the buffer finds its size. */
+const SETTLE_MS = 2000;
+/** A round trip that has become longer by this, and stays so, is the network's doing. */
+const FARTHER_MS = 35;
+const TRIPS = 64;
 /** A pause between two frames that is none: the page was not shown, or the machine slept. */
 const AWAY_MS = 5000;
 /** A report over a longer time is not sent. */
@@ -101,6 +106,12 @@ export class Meter {
   private jumped = false;
   private lookAt = 0;
   private pending: Cause | null = null;
+  private pendingAt = 0;
+  private settled = false;
+  private settleAt = 0;
+  private readonly trips = new Float64Array(TRIPS);
+  private readonly tripAt = new Float64Array(TRIPS);
+  private tripCount = 0;
   private rollbacksBefore = 0;
   private readonly now: Second = { ...this.second };
 
@@ -119,6 +130,9 @@ export class Meter {
     this.frames.interrupt();
     this.packets.interrupt();
     this.pending = null;
+    this.settled = false;
+    this.settleAt = now + SETTLE_MS;
+    this.tripCount = 0;
     this.lastFrame = -1;
     this.reset(now);
     clearReport(this.report);
@@ -128,6 +142,13 @@ export class Meter {
   packet(tick: number, now: number): void {
     this.watch.packet(tick, now);
     this.packets.note(now);
+  }
+
+  /** A round trip was measured. */
+  roundTrip(ms: number, now: number): void {
+    const i = this.tripCount++ % TRIPS;
+    this.trips[i] = ms;
+    this.tripAt[i] = now;
   }
 
   /** A packet was refused. */
@@ -243,14 +264,22 @@ export class Meter {
 
   private look(now: number): void {
     this.lookAt = now + LOOK_MS;
+    if (!this.settled) {
+      if (now < this.settleAt) return;
+      this.settled = true;
+      this.watch.interrupt();
+    }
     const found = this.watch.cause(now);
     const was = this.pending;
     if (was === null) {
       this.pending = found;
+      this.pendingAt = now;
       if (found !== null) this.lookAt = now + JUDGE_MS;
       return;
     }
-    const cause = found ?? was;
+    let cause = found ?? was;
+    // Ticks that come later for good: steps that were not made, or a longer way. The way back tells.
+    if (cause === "server" && this.farther()) cause = "network";
     this.pending = null;
     this.cause = cause;
     this.causeAt = now;
@@ -258,6 +287,18 @@ export class Meter {
     this.report[cause]++;
     // It is told once.
     this.watch.interrupt();
+  }
+
+  // The least round trip since a stutter was found is longer than the least of before.
+  private farther(): boolean {
+    let before = Infinity;
+    let since = Infinity;
+    for (let k = Math.max(0, this.tripCount - TRIPS); k < this.tripCount; k++) {
+      const ms = this.trips[k % TRIPS]!;
+      if (this.tripAt[k % TRIPS]! >= this.pendingAt) since = Math.min(since, ms);
+      else before = Math.min(before, ms);
+    }
+    return before < Infinity && since < Infinity && since - before > FARTHER_MS;
   }
 
   private joltHigh(): number {

@@ -233,7 +233,10 @@ export class Room<S extends Shape = AnyShape> {
         },
       },
     ));
-    this.inputs = new Inputs(env, () => session.liveLink, (ms) => this.roundTrip.note(ms));
+    this.inputs = new Inputs(env, () => session.liveLink, (ms) => {
+      this.roundTrip.note(ms);
+      this.$meter.roundTrip(ms, env.now());
+    });
     this.inputs.onSample = (label, values) => this.predictor?.sample(label, values);
     const room = this;
     const meter = (this.$meter = new Meter({

@@ -82,6 +82,44 @@ test("a server that stops, a network that holds up and a page that is busy are t
   }
 });
 
+test("a way that becomes longer for good is the network's doing, if the round trip says so", () => {
+  for (const [kind, more] of [["network", 100], ["server", 0]] as [Cause, number][]) {
+    const m = new Meter({ pingMs: () => 0, stateAgeMs: () => 0, bufferMs: () => 0, rollbacks: () => 0 });
+    m.describe(TICK, 20);
+    m.interrupt(0);
+    // Either the way is longer by 100 ms each way from 5 s on, or the server made no steps for 100 ms.
+    for (let t = 1; t < 9000; t++) {
+      const late = t >= 5000 ? 100 : 0;
+      if (t % 50 === 0) {
+        if (t < 5000 || t >= 5100) {
+          m.packet((t - late) / TICK, t);
+          m.roundTrip(60 + (late > 0 ? 2 * more : 0) + (t % 7), t);
+        }
+      }
+      if (t % 17 === 0) {
+        m.frame(t, t >= 5040 && t < 5120 ? 60 : 0);
+        m.roll(t);
+      }
+    }
+    assert.equal(m.stutters[kind], 1, JSON.stringify(m.stutters));
+    assert.equal(m.stutters.server + m.stutters.network + m.stutters.page, 1);
+  }
+});
+
+test("nothing is judged before it has settled", () => {
+  const m = new Meter({ pingMs: () => 0, stateAgeMs: () => 0, bufferMs: () => 0, rollbacks: () => 0 });
+  m.describe(TICK, 20);
+  m.interrupt(0);
+  for (let t = 1; t < 6000; t++) {
+    if (t % 50 === 0) m.packet(t / TICK, t);
+    if (t % 17 === 0 && !(t > 500 && t < 900)) {
+      m.frame(t, 0);
+      m.roll(t);
+    }
+  }
+  assert.deepEqual(m.stutters, { server: 0, network: 0, page: 0 });
+});
+
 test("without a fault nothing is blamed, and reports are bounded and say what is so", async () => {
   const { room, page, verdicts } = await play(5, { at: 0, ms: 0 }, 12_000);
   assert.deepEqual(verdicts, [0, 0, 0]);
