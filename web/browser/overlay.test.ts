@@ -84,6 +84,7 @@ scene("the overlay, desktop: a worse network, a pause and a recording", async (s
   await ann.page.keyboard.press("F2");
   const box = ann.page.getByRole("complementary", { name: "How well it runs" });
   await box.waitFor();
+  await smooth(ann.page);
   const before = (await perf(ann.page))["rttMs"]!;
   await box.getByRole("slider", { name: "Latency" }).fill("200");
   await box.getByRole("slider", { name: "Jitter" }).fill("40");
@@ -91,6 +92,7 @@ scene("the overlay, desktop: a worse network, a pause and a recording", async (s
   await until("the ping to rise", async () => (await perf(ann.page))["rttMs"]! > before + 150);
   await box.getByText("This link keeps its order").waitFor();
   await sleep(2500);
+  assert.equal((await perf(ann.page))["stuttersServer"], 0, "a longer way is not the server's doing");
   await picture(ann.page, "overlay");
 
   const download = ann.page.waitForEvent("download");
@@ -118,7 +120,7 @@ scene("the overlay, phone: a tap in the corner shows it, and it fits", async (s)
   await ann.page.touchscreen.tap(12, 12);
   const box = ann.page.getByRole("complementary", { name: "How well it runs" });
   await box.waitFor();
-  await sleep(2500);
+  await sleep(6000);
   const r = (await box.boundingBox())!;
   assert.ok(r.x >= 0 && r.y >= 0 && r.x + r.width <= PHONE.width && r.y + r.height <= PHONE.height, JSON.stringify(r));
   assert.ok(await box.evaluate((e) => e.scrollWidth <= e.clientWidth), "nothing sticks out");

@@ -17,6 +17,9 @@ const SIDE = 8;
 const FRAMES = 360;
 const PACKETS = 180;
 const KEEP_MS = 3000;
+/** A gap between two packets that is not counted into that, and at most so much of it. */
+const LONG_GAP_MS = 500;
+const MAX_GAP_MS = 6000;
 
 /** What made the motion stutter. */
 export type Cause = "server" | "network" | "page";
@@ -148,7 +151,14 @@ export class QualityWatch {
   }
 
   window(now: number): QualityWindow {
-    const since = now - KEEP_MS;
+    let since = now - KEEP_MS;
+    // A long gap must not leave nothing of before it.
+    let later = now;
+    for (let k = this.packetCount - 1; k >= Math.max(0, this.packetCount - PACKETS) && later >= since; k--) {
+      const at = this.arrivals[k % PACKETS]!;
+      if (later - at > LONG_GAP_MS && now - since < KEEP_MS + MAX_GAP_MS) since -= later - at;
+      later = at;
+    }
     const packets = recent(this.arrivals, this.packetCount, since);
     const frames = recent(this.frames, this.frameCount, since);
     return {

@@ -72,8 +72,8 @@ async function play(seed: number, f: Fault, total: number): Promise<{ room: Room
 test("a server that stops, a network that holds up and a page that is busy are told apart to the server", async () => {
   const causes: Cause[] = ["server", "network", "page"];
   for (let seed = 1; seed <= 12; seed++) {
-    for (const [kind, ms] of [["server", 400], ["server", 1000], ["network", 400], ["network", 900], ["page", 200]] as [Cause, number][]) {
-      const { room, verdicts } = await play(seed, { kind, ms, at: 4000 }, 10_000);
+    for (const [kind, ms] of [["server", 400], ["server", 1000], ["server", 3000], ["network", 400], ["network", 900], ["network", 3000], ["page", 200]] as [Cause, number][]) {
+      const { room, verdicts } = await play(seed, { kind, ms, at: 4000 }, 12_000);
       assert.deepEqual(verdicts, causes.map((c) => (c === kind ? 1 : 0)), `seed ${seed}, ${kind} ${ms} ms`);
       assert.equal(room.quality.cause, kind);
       assert.equal(room.quality.stutters[kind], 1);
