@@ -474,7 +474,11 @@ func (e *encoder) serve(r *Room, o *outbox, fs *frameSet) (owed bool) {
 		return waits
 	}
 	if o.delivery == feed.Unordered && o.seq+1-o.open >= sentRing {
-		// The ring of open receipts is full: the oldest is lost for good, whatever acks may still say.
+		if now-o.unacked <= opt.SlowAfter {
+			o.skip(SkipWindow) // acks are coming; each makes room for a packet
+			return true
+		}
+		// The ring of open receipts is full, and nothing comes: the oldest is lost for good, whatever acks may still say.
 		if o.fates[o.open%fateRing] == pending {
 			o.resolve(o.open, false)
 		}

@@ -151,6 +151,7 @@ const (
 	SkipQueued                  // packet: the reliable lane holds more than QueuedHigh
 	SkipEncoder                 // packets: the encoder had not finished the room's previous frame
 	SkipClean                   // packet: nothing to say, in a room without a beat
+	SkipWindow                  // packet: as many are under way as their acks can be told apart
 	DropInputLate               // input for a step that has been run
 	DropInputFuture             // input for a step too far ahead
 	DropInputRepeat             // input that was known already (redundancy; no fault)
@@ -163,7 +164,7 @@ const (
 	firstDropped = DropInputLate // those before are packets
 )
 
-var dropNames = [numDrops]string{"busy", "slow", "quiet", "queued", "encoder", "clean",
+var dropNames = [numDrops]string{"busy", "slow", "quiet", "queued", "encoder", "clean", "window",
 	"input_late", "input_future", "input_repeat", "command", "input_seen", "report", "report_bounds"}
 
 // Name is the drop's name in counters.

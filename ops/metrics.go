@@ -46,7 +46,7 @@ const otherRoom = "_other"
 // The drops that are packets, and those that are parts of client messages. A test compares the lists with package drumline's.
 var (
 	skips = []drumline.Drop{drumline.SkipBusy, drumline.SkipSlow, drumline.SkipQuiet, drumline.SkipQueued,
-		drumline.SkipEncoder, drumline.SkipClean}
+		drumline.SkipEncoder, drumline.SkipClean, drumline.SkipWindow}
 	drops = []drumline.Drop{drumline.DropInputLate, drumline.DropInputFuture, drumline.DropInputRepeat, drumline.DropCommand, drumline.DropInputSeen,
 		drumline.DropReport, drumline.DropReportBound}
 )

@@ -255,6 +255,7 @@ var dropTexts = map[drumline.Drop]string{
 	drumline.SkipQueued:      "The reliable lane held too much.",
 	drumline.SkipEncoder:     "The encoder had not finished the room's previous frame.",
 	drumline.SkipClean:       "There was nothing to say, in a room without a beat.",
+	drumline.SkipWindow:      "As many packets were under way, unacked, as can be told apart: the round trip is long for the rate.",
 	drumline.DropInputLate:   "An input for a step that had been run already.",
 	drumline.DropInputFuture: "An input for a step too far ahead.",
 	drumline.DropInputRepeat: "An input that was known already: redundancy, no fault.",

@@ -142,7 +142,7 @@ func (d *Document) Lookup(path string) (float64, bool) {
 // skips are the reasons for which state packets are left out.
 var skips = []string{
 	drumline.SkipBusy.Name(), drumline.SkipSlow.Name(), drumline.SkipQuiet.Name(), drumline.SkipQueued.Name(),
-	drumline.SkipEncoder.Name(), drumline.SkipClean.Name(),
+	drumline.SkipEncoder.Name(), drumline.SkipClean.Name(), drumline.SkipWindow.Name(),
 }
 
 // unused are the reasons for which parts of client messages are.
