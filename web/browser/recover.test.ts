@@ -13,6 +13,8 @@ const ROOM = "r1";
 const HIDDEN_MS = 30_000;
 const CUT_MS = 10_000;
 const SLOW_MS = 8_000;
+/** Of what is shown, once it is back: the buffer's longest on an ordered link, and as much again for a machine with other things to do. */
+const MAX_AGE_MS = 500;
 /** What Chromium says when a connection breaks, whoever handles it. */
 const BROKEN = /^console error: (WebSocket connection to .* failed|Failed to load resource: net::ERR_)/;
 
@@ -74,6 +76,9 @@ interface Figures {
   mismatches: number;
   eventsDropped: number;
   stateAgeMs: number;
+  fps: number;
+  /** By cause: server, network, page. */
+  stutters: [number, number, number];
   /** Set on the window before: it is gone after a reload. */
   mark: unknown;
 }
@@ -82,9 +87,11 @@ function figures(page: Page): Promise<Figures> {
   return page.evaluate(() => {
     const { room } = (globalThis as any).__arena;
     const q = room.quality;
+    const perf = (globalThis as any).__drumline.perf();
     return {
       state: room.state, seat: room.me, room: room.name, name: room.player, reconnects: q.reconnects, decodeErrors: q.decodeErrors, mismatches: q.mismatches,
-      eventsDropped: q.eventsDropped, stateAgeMs: q.stateAgeMs, mark: (globalThis as any).__mark,
+      eventsDropped: q.eventsDropped, stateAgeMs: perf.stateAgeMs, fps: perf.fps,
+      stutters: [perf.stuttersServer, perf.stuttersNetwork, perf.stuttersPage], mark: (globalThis as any).__mark,
     };
   });
 }
@@ -104,12 +111,15 @@ function unharmed(before: Figures, after: Figures, reconnects: number): void {
     { seat: after.seat, room: after.room, name: after.name, state: after.state, reconnects: after.reconnects, decodeErrors: after.decodeErrors, mismatches: after.mismatches, mark: after.mark },
     { seat: before.seat, room: before.room, name: before.name, state: "live", reconnects, decodeErrors: 0, mismatches: 0, mark: "here" },
   );
+  assert.ok(after.stateAgeMs < MAX_AGE_MS, `what is shown is ${after.stateAgeMs} ms old`);
 }
+
+const told = (f: Figures): string => `${f.fps.toFixed(0)} frames/s, state ${f.stateAgeMs.toFixed(0)} ms old, stutters by server, network, page: ${f.stutters.join(", ")}`;
 
 /** No frame shows a moment of before, and none runs after the present in haste: the first one is there already. */
 function present(log: Log, from: number, what: string): void {
   const frames = log.frames.filter((f) => f.at >= from);
-  assert.ok(frames.length > 30, `${what}: ${frames.length} frames`);
+  assert.ok(frames.length > 10, `${what}: ${frames.length} frames`);
   const first = frames[0]!;
   // The newest packet may be a second old for a page whose packets wait with its frames.
   assert.ok(first.tick >= first.newest - HZ / 2, `${what}: the first frame shows ${first.newest - first.tick} ticks ago`);
@@ -157,7 +167,7 @@ scene("hidden for 30 s: the first frame shows the present, nothing is replayed",
   assert.ok(after.eventsDropped > before.eventsDropped, "events of the time between are dropped");
   const stale = back.events.filter((e) => e.tick < back.frames[0]!.tick - HZ);
   assert.deepEqual(stale, []);
-  console.log(`hidden ${seconds.toFixed(1)} s: ${away.packets.length} packets, ${after.eventsDropped - before.eventsDropped} events dropped, first frame ${(back.frames[0]!.newest - back.frames[0]!.tick).toFixed(1)} ticks behind the newest packet`);
+  console.log(`hidden ${seconds.toFixed(1)} s: ${away.packets.length} packets, ${after.eventsDropped - before.eventsDropped} events dropped, first frame ${(back.frames[0]!.newest - back.frames[0]!.tick).toFixed(1)} ticks behind the newest packet; then ${told(after)}`);
 });
 
 scene("a processor four times slower: fewer frames of the same moments", async (s) => {
@@ -194,7 +204,7 @@ scene("a processor four times slower: fewer frames of the same moments", async (
   const half = slow.frames.length >> 1;
   const [first, second] = [{ ...slow, frames: slow.frames.slice(0, half) }, { ...slow, frames: slow.frames.slice(half) }];
   assert.ok(age(second) < age(first) + HZ / 4, `${age(first)} ticks behind became ${age(second)}`);
-  console.log(`throttled 4×: ${(slow.frames.length / SLOW_MS * 1000).toFixed(0)} frames/s, ${age(slow).toFixed(1)} ticks behind the newest packet; afterwards ${(quick.frames.length / 2).toFixed(0)} frames/s, ${age(quick).toFixed(1)} ticks`);
+  console.log(`throttled 4×: ${(slow.frames.length / SLOW_MS * 1000).toFixed(0)} frames/s, ${age(slow).toFixed(1)} ticks behind the newest packet; afterwards ${age(quick).toFixed(1)} ticks, ${told(after)}`);
 });
 
 scene("cut off for 10 s: one snapshot brings it back to the same seat", async (s) => {
@@ -229,12 +239,12 @@ scene("cut off for 10 s: one snapshot brings it back to the same seat", async (s
   const fresh = back.packets.filter((p) => p.tick > lastTick);
   const leap = fresh[0]!;
   assert.ok(leap.tick > lastTick + ((CUT_MS / 1000) * HZ * 9) / 10, `from ${lastTick} to ${leap.tick}`);
-  for (let i = 1; i < fresh.length; i++) assert.ok(fresh[i]!.tick - fresh[i - 1]!.tick < HZ / 2, `${fresh[i - 1]!.tick} → ${fresh[i]!.tick}`);
+  for (let i = 1; i < fresh.length; i++) assert.ok(fresh[i]!.tick - fresh[i - 1]!.tick < 2 * HZ, `${fresh[i - 1]!.tick} → ${fresh[i]!.tick}`);
   // What it shows then is whole at once: all that was shown, and the others where they are now.
   const first = back.frames.find((f) => f.tick > lastTick + HZ);
   assert.ok(first !== undefined && first.entities >= 30, JSON.stringify(first));
   present(back, Math.max(first.at, backFrom), "after 10 s");
   const missed = back.events.filter((e) => e.tick > lastTick && e.tick < leap.tick - HZ * 1.5);
   assert.deepEqual(missed, [], "events of the time between");
-  console.log(`cut ${CUT_MS / 1000} s: back ${(leap.at - backFrom).toFixed(0)} ms after the network, one packet of ${leap.bytes} B over ${leap.tick - lastTick} ticks, ${after.eventsDropped - before.eventsDropped} events dropped`);
+  console.log(`cut ${CUT_MS / 1000} s: back ${(leap.at - backFrom).toFixed(0)} ms after the network, one packet of ${leap.bytes} B over ${leap.tick - lastTick} ticks, ${after.eventsDropped - before.eventsDropped} events dropped; then ${told(after)}`);
 });
