@@ -169,6 +169,13 @@ func (r *Room) openWorld() (err error) {
 			in.Name = in.Kind
 		}
 		r.infos = append(r.infos, in)
+		if s, ok := f.(feed.Sized); ok && in.Lane == feed.State {
+			// Twice its share is what a packet has after a pause.
+			if item, n := s.Largest(); n > 2*r.budget {
+				r.log.Warn("what is larger than a packet may never reach a client: shorten its texts (max=), or raise Spec.BudgetBytes",
+					"feed", in.Name, "item", item, "bytes", n, "packet", 2*r.budget)
+			}
+		}
 	}
 	if r.state != nil {
 		err = r.game.Restore(r.state)

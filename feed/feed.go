@@ -134,6 +134,13 @@ type Tunable interface {
 	Tune(Tuning)
 }
 
+// Sized is implemented by feeds that know how large their items can become.
+type Sized interface {
+	// Largest is the item that may be the largest, such as "entity sign", and its bytes at most. The engine warns when a room opens
+	// whose packets have no room for it. It is called after Info.
+	Largest() (item string, bytes int)
+}
+
 // Paced is implemented by feeds whose clients go on between two packets as things move.
 type Paced interface {
 	// StepHz is the number of steps a second that the feed reckons with, 0 if it does not matter. The engine opens no room that has

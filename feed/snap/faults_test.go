@@ -147,6 +147,9 @@ func TestEventTooLargeBlocksNobody(t *testing.T) {
 	f := New(Options{})
 	speeches, bangs := AddEvent[speech](f, "speech"), AddEvent[bang](f, "bang")
 	c := listen(t, f, feed.Ordered)
+	if item, n := f.Largest(); item != "event speech" || n < 2000 || n > 2040 {
+		t.Errorf("the largest is %s of %d bytes", item, n)
+	}
 	got := 0
 	c.d.OnEvent = func(Event) { got++ }
 	long := strings.Repeat("x", 1000)

@@ -178,6 +178,30 @@ func (f *Feed) StepHz() int {
 	return 0
 }
 
+// Largest implements feed.Sized: the type of entities or events whose values take the most bytes, all texts at their longest.
+func (f *Feed) Largest() (item string, bytes int) {
+	const around = 16 * 8 // bits of the section and of what names an item
+	most := func(kind string, y *layout) {
+		n := around
+		for k := range y.cols {
+			n += int(y.bits[k]) + 1
+		}
+		for k := range y.texts {
+			n += 1 + int(y.tbits[k]) + 8*y.tmax[k]
+		}
+		if n = (n + 7) / 8; n > bytes {
+			item, bytes = kind+" "+y.Name, n
+		}
+	}
+	for _, t := range f.tables {
+		most("entity", t.layout)
+	}
+	for _, e := range f.events {
+		most("event", e.layout)
+	}
+	return item, bytes
+}
+
 func (f *Feed) setRings(list []Ring) {
 	if len(list) > MaxRings {
 		f.errorf("%d rings, at most %d", len(list), MaxRings)
