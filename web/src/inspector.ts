@@ -600,6 +600,8 @@ class Drawer {
       ["Keyframes", count(s.keyframes)],
       ["Inputs early", s.input_margin === null ? unknown : `${s.input_margin} steps`],
       ["On the wire", s.wire_bytes_out > 0 ? bytes(s.wire_bytes_out) : unknown],
+      ["Its page", s.page ? `${count(s.page.fps)} frames/s, p99 ${ms(s.page.frame_p99_ms)}, shows what is ${ms(s.page.state_age_ms)} old` : unknown],
+      ["Stutters by", s.page ? reasons(s.page.stutters) : unknown],
       ["Not sent", reasons(s.skipped)],
       ["Not used", reasons(s.dropped)],
     ]);

@@ -107,6 +107,19 @@ export interface Seat {
   held: number;
   skipped: Record<string, number>;
   dropped: Record<string, number>;
+  /** What the seat's page reported last; null: nothing. */
+  page: PageFigures | null;
+}
+
+/** A page's own word of the motion that it shows: see the report of docs/protocol.md. */
+export interface PageFigures {
+  ago_s: number;
+  fps: number;
+  frame_p99_ms: number;
+  state_age_ms: number;
+  underrun_frames: number;
+  jump_frames: number;
+  stutters: Record<string, number>;
 }
 
 export interface Spent {
