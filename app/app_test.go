@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(asProgram) {
 	case "main":
 		Main(testWorld("dots"))
+	case "breaking":
+		Main(breakingWorld("breaks", 90))
+	case "breaking early":
+		Main(breakingWorld("breaks", 6))
 	case "stubborn":
 		os.Exit(process([]command{{name: "serve", run: func(ctx context.Context, e *env, _ []string) error {
 			fmt.Fprintln(e.stdout, "here")
@@ -110,7 +114,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve --addr :70000", exitUsage, "", "0 to 65535"},
 		{"serve --addr", exitUsage, "", "--addr needs a value"},
 		{"serve --send-hz many", exitUsage, "", "--send-hz many: want a whole number"},
-		{"serve --send-hz -1", exitUsage, "", "--send-hz -1: must be at least 1"},
+		{"serve --send-hz -1", exitUsage, "", "--send-hz -1: want 1 to 1000; leave it out"},
 		{"serve --max-players 0", exitUsage, "", "--max-players 0: must be at least 1"},
 		{"serve --seed -1", exitUsage, "", "--seed -1: want a whole number that is not negative"},
 		{"serve --lab=perhaps", exitUsage, "", "--lab perhaps: want true or false"},
@@ -124,6 +128,11 @@ func TestExitCodes(t *testing.T) {
 		{"serve --state delta", exitUsage, "", "--state \"delta\": want whole, plain, ordered or acked"},
 		{"serve --deflate=9", exitUsage, "", "--deflate 9: want true or false"},
 		{"bench --only nothing", exitUsage, "", "the same, beat SCHED_FIFO"},
+		{"serve --beat-threads 100000", exitUsage, "", "--beat-threads 100000: want 1 to 1024; leave it out for the default"},
+		{"serve --encoders 0", exitUsage, "", "--encoders 0: want 1 to 1024; leave it out for the default"},
+		{"bench --send-hz 9999", exitUsage, "", "--send-hz 9999: want 1 to 1000; leave it out for the default"},
+		{"bench --rooms 0", exitUsage, "", "--rooms 0: want 1 to 5000; leave it out for the default"},
+		{"bench --simulate --bots 3 --rounds 2", exitUsage, "", "--bots: a simulation takes no other flag than --for"},
 		{"bench --for 0s", exitUsage, "", "--for"},
 		{"bench --simulate --for 100ms", exitUsage, "", "--for 100ms: want 1s"},
 		{"serve --log-format xml", exitUsage, "", "want text or json"},

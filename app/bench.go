@@ -35,13 +35,13 @@ func (c *benchConfig) flags() []flagSpec {
 		{section: "The load, as in load"},
 		{name: "world", into: &c.world, usage: "Play in the world of this `NAME`. Without it, in the first of this program."},
 		{name: "bots", into: &c.bots, usage: "Let this `NUMBER` of bots play."},
-		{name: "rooms", some: true, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, as few as have the seats."},
+		{name: "rooms", some: true, most: bots.MaxBots, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms. Without it, as few as have the seats."},
 		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot."},
-		{name: "send-hz", some: true, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
+		{name: "send-hz", some: true, most: maxSendHz, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
 		{name: "for", into: &c.duration, usage: "Measure each arrangement for this `TIME`."},
 		{section: "The bench"},
 		{name: "rounds", into: &c.rounds, usage: "Go through all arrangements this `NUMBER` of times, and print each run."},
-		{name: "simulate", into: &c.simulate, usage: "Instead of all this, simulate what pages would show of lab/traffic over links that lose, delay and shuffle packets, and print it beside what really is: how evenly it moves, how late, and which inputs come in time. It takes a time of its own, a few seconds for each of its minutes (--for), and fails if a figure misses its target. Of the other flags it knows --for only."},
+		{name: "simulate", into: &c.simulate, usage: "Instead of all this, simulate what pages would show of lab/traffic over links that lose, delay and shuffle packets, and print it beside what really is: how evenly it moves, how late, and which inputs come in time. It takes a time of its own, a few seconds for each of its minutes (--for), and fails if a figure misses its target. Of the other flags it takes --for only."},
 		{name: "only", into: &c.only, usage: "Only run the arrangements whose name contains this `TEXT`."},
 	}
 }
@@ -92,16 +92,22 @@ type arrangement struct {
 
 func bench(ctx context.Context, e *env, args []string) error {
 	c := newBenchConfig()
-	if err := parseFlags(e, benchCommand(), c.flags(), args); err != nil {
+	typed, err := parseTyped(e, benchCommand(), c.flags(), args)
+	if err != nil {
 		return err
 	}
 	if c.simulate {
+		for _, name := range typed {
+			if name != "simulate" && name != "for" {
+				return usagef("--%s: a simulation takes no other flag than --for", name)
+			}
+		}
 		return c.benchMotion(ctx, e)
 	}
 	for _, f := range []struct {
 		name               string
 		value, least, most int
-	}{{"bots", c.bots, 1, bots.MaxBots}, {"rooms", c.rooms, 0, bots.MaxBots}, {"rounds", c.rounds, 1, 20}, {"input-hz", c.inputHz, 0, 200}, {"send-hz", c.sendHz, 0, 1000}} {
+	}{{"bots", c.bots, 1, bots.MaxBots}, {"rounds", c.rounds, 1, 20}, {"input-hz", c.inputHz, 0, 200}} {
 		if f.value < f.least || f.value > f.most {
 			return usagef("--%s %d: want %d to %d", f.name, f.value, f.least, f.most)
 		}
@@ -151,7 +157,7 @@ func bench(ctx context.Context, e *env, args []string) error {
 			file := filepath.Join(dir, "run.json")
 			b, void, err := load.runOne(ctx, e, fmt.Sprintf("%d of %d: %s", i+1, len(all), a.name), slices.Concat(base, a.args, []string{"--json=" + file}), file)
 			if err != nil {
-				return fmt.Errorf("%s: %w", a.name, err)
+				return stopped(ctx, fmt.Errorf("%s: %w", a.name, err), "stopped before all arrangements had run")
 			}
 			var r report.Report
 			if err := json.Unmarshal(b, &r); err != nil {

@@ -26,6 +26,8 @@ type flagSpec struct {
 	usage string
 	// some: a value that is given must be at least 1; the default 0 stands for something that the text says.
 	some bool
+	// most is the largest value of an int that must be at least 1; 0: nobody here bounds it.
+	most int
 	// secret flags exist as an environment variable only: a command line can be read by every user of the machine.
 	secret bool
 }
@@ -38,18 +40,29 @@ func envName(flag string) string {
 // parseFlags fills what specs point at: defaults first, then the environment, then args. It prints help and returns
 // flag.ErrHelp when args ask for it; other errors are usage errors.
 func parseFlags(e *env, c command, specs []flagSpec, args []string) error {
+	_, err := parseTyped(e, c, specs, args)
+	return err
+}
+
+// parseTyped is parseFlags, and returns the names of the flags that stand in args, in the order of specs.
+func parseTyped(e *env, c command, specs []flagSpec, args []string) (typed []string, err error) {
 	fs, secrets := newFlagSet(c.name, specs)
 	var given = map[string]bool{}
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		printFlags(e.stdout, c)
-		return err
+		return nil, err
 	} else if err != nil {
-		return &usageError{explain(specs, err.Error())}
+		return nil, &usageError{explain(specs, err.Error())}
 	}
 	if fs.NArg() > 0 {
-		return usagef("%q is not a flag", fs.Arg(0))
+		return nil, usagef("%q is not a flag", fs.Arg(0))
 	}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, s := range specs {
+		if s.name != "" && given[s.name] {
+			typed = append(typed, s.name)
+		}
+	}
 	for _, s := range specs {
 		if s.name == "" || given[s.name] {
 			continue
@@ -64,29 +77,43 @@ func parseFlags(e *env, c command, specs []flagSpec, args []string) error {
 		}
 		if err := set.Set(s.name, text); err != nil {
 			if s.secret {
-				return usagef("environment variable %s: the value is not valid", envName(s.name))
+				return nil, usagef("environment variable %s: the value is not valid", envName(s.name))
 			}
-			return usagef("environment variable %s=%q: %s", envName(s.name), text, s.want(text, err.Error()))
+			return nil, usagef("environment variable %s=%q: %s", envName(s.name), text, s.want(text, err.Error()))
 		}
 		given[s.name] = true
 	}
 	for _, s := range specs {
 		if given[s.name] {
 			if err := s.check(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return typed, nil
 }
 
 // check finds a value that was given but cannot be meant.
 func (s flagSpec) check() error {
-	if n, ok := s.into.(*int); ok && s.some && *n < 1 {
-		return usagef("--%s %d: must be at least 1; leave it out for the default", s.name, *n)
+	if n, ok := s.into.(*int); ok && s.some && (*n < 1 || s.most > 0 && *n > s.most) {
+		return outOfRange(s.name, *n, s.most)
 	}
 	return nil
 }
+
+// outOfRange is the usage error for a number that must be 1 to most (0: no bound) and may be left out.
+func outOfRange(name string, value, most int) error {
+	if most == 0 {
+		return usagef("--%s %d: must be at least 1; leave it out for the default", name, value)
+	}
+	return usagef("--%s %d: want 1 to %d; leave it out for the default", name, value, most)
+}
+
+// Bounds of flags that several commands have.
+const (
+	maxSendHz  = 1000
+	maxThreads = 1024 // what package beat takes
+)
 
 // What package flag says of a wrong value, and of a missing one.
 var (

@@ -27,9 +27,9 @@ const (
 	serverStopTime    = 5 * time.Second
 	loadDrainTime     = time.Second
 	askTimeout        = 5 * time.Second
-	voidRepeats       = 2  // how often a comparison repeats a void run
-	roomsPerAsk       = 16 // a server's figures cost it a little per room: with more rooms it is asked less often
-	serverTail        = 4 << 10
+	voidRepeats       = 2       // how often a comparison repeats a void run
+	roomsPerAsk       = 16      // a server's figures cost it a little per room: with more rooms it is asked less often
+	serverTail        = 8 << 10 // the line of a panic has its stack
 	defaultRounds     = 3
 	defaultLoadNice   = 10
 	defaultLoadBots   = 16
@@ -88,21 +88,21 @@ func (c *loadConfig) flags() []flagSpec {
 		{section: "The load"},
 		{name: "world", into: &c.world, usage: "Play the world of this `NAME`. Without it, the first of this program."},
 		{name: "bots", into: &c.bots, usage: "Let this `NUMBER` of bots play, at most 5000."},
-		{name: "rooms", some: true, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms, r1, r2 and so on. Without it, as few as have the seats."},
+		{name: "rooms", some: true, most: bots.MaxBots, into: &c.rooms, usage: "Spread them over this `NUMBER` of rooms, r1, r2 and so on. Without it, as few as have the seats."},
 		{name: "for", into: &c.duration, usage: "Measure for this `TIME`, at most 10m."},
 		{name: "warmup", into: &c.warmup, usage: "Wait this `TIME` after the last join before measuring."},
 		{name: "url", into: &c.url, usage: "Load the server at this `URL`, such as http://127.0.0.1:8080, instead of a server of its own. Only load a machine of which you may. The age that clients see is measured across both clocks, so it means something only where they are the same one: on one machine. Its limits must be lifted (serve --lift-caps), and --verify needs serve --lab."},
 		{section: "The bots"},
 		{name: "input-hz", into: &c.inputHz, usage: "Send this `NUMBER` of input messages a second and bot, at most 200; 0: none, acks only."},
-		{name: "inputs-per-packet", some: true, into: &c.inputsPerPacket, usage: "Put this `NUMBER` of inputs into a message, at most 8. Without it, one for each step between two messages, as a page does."},
+		{name: "inputs-per-packet", some: true, most: drumline.MaxInputs, into: &c.inputsPerPacket, usage: "Put this `NUMBER` of inputs into a message, at most 8. Without it, one for each step between two messages, as a page does."},
 		{name: "decode", into: &c.decode, usage: "Let this `SHARE` of the bots, such as 1/10, decode what they get; the others read headers and ack."},
 		{name: "verify", into: &c.verify, usage: "Have each packet to a bot that decodes carry a hash of what the bot must now hold, and compare."},
-		{name: "motion", some: true, into: &c.motion, usage: "Let this `NUMBER` of the bots that decode show what they get, sixty pictures a second, as a page does but to nobody, and measure how evenly it moves. Without it, 4 in one process with the server, and none over sockets, where it would cost the bots time."},
+		{name: "motion", some: true, most: bots.MaxBots, into: &c.motion, usage: "Let this `NUMBER` of the bots that decode show what they get, sixty pictures a second, as a page does but to nobody, and measure how evenly it moves. Without it, 4 in one process with the server, and none over sockets, where it would cost the bots time."},
 		{name: "pause", into: &c.pause, usage: "After the warm-up let this `NUMBER` of bots stop reading, while they send on. They are left out of the clients' figures."},
-		{name: "rcvbuf", some: true, into: &c.rcvbuf, usage: "Give bots that pause or are rate-limited (all bots, if there are none such) a receive buffer of this `NUMBER` of bytes. Without it, 4096 for those; the system's own for others."},
+		{name: "rcvbuf", some: true, most: 1 << 26, into: &c.rcvbuf, usage: "Give bots that pause or are rate-limited (all bots, if there are none such) a receive buffer of this `NUMBER` of bytes. Without it, 4096 for those; the system's own for others."},
 		{name: "rate", into: &c.rate, usage: "Let each bot read no faster than this `RATE`, such as 16kbit or 2mbit (a second)."},
 		{name: "seed", into: &c.seed, usage: "Derive the bots' choices from this `NUMBER`."},
-		{name: "threads", some: true, into: &c.threads, usage: "Serve the bots on this `NUMBER` of threads. Without it, one for each 2500."},
+		{name: "threads", some: true, most: 16, into: &c.threads, usage: "Serve the bots on this `NUMBER` of threads. Without it, one for each 2500."},
 		{name: "nice", into: &c.nice, usage: "Run the bots at this `NICE` value, so that they disturb the server beside them less; 0: leave it."},
 		{section: "A bad network"},
 		{name: "loss", into: &c.loss, usage: "Run bots and server in one process over link/mem instead of sockets, and lose this `SHARE` of packets, such as 5%, 0.05 or 1/20, in each direction. 0 loses none, to compare with. A lost state is gone, a welcome is sent again; with --state whole, plain or ordered everything is, and holds up what follows. The same seed loses the same packets."},
@@ -110,17 +110,17 @@ func (c *loadConfig) flags() []flagSpec {
 		{name: "jitter", into: &c.jitter, usage: "The same network: add up to this `TIME` to each packet by chance, so that packets overtake each other unless --state is whole, plain or ordered; at most 2s."},
 		{section: "The result"},
 		{name: "json", into: &c.json, usage: "Write the figures to this `FILE`; - for standard output, the table then goes to standard error."},
-		{name: "expect", into: &c.expect, usage: "Besides that all bots join, fail (exit code 1) unless this comma-separated `LIST` of conditions on figures of the JSON holds, such as beat.skipped==0,client.gap_ms.p99<=55."},
+		{name: "expect", into: &c.expect, usage: "Fail (exit code 1) also unless this comma-separated `LIST` of conditions on figures of the JSON holds, such as beat.skipped==0,client.gap_ms.p99<=55."},
 		{name: "compare", into: &c.compare, usage: "Run again and again, by turns with and without this comma-separated `LIST` of changed flags, such as pause=8 or send-hz=10,decode=1/2, and print the medians. Figures then begin with a, b (with the changes), ratio (b over a) or diff (b minus a), as in ratio.client.gap_ms.p99<=1.1."},
 		{name: "rounds", into: &c.rounds, usage: "With --compare, make this `NUMBER` of runs of each. Without it, 3."},
 		{name: "quiet", into: &c.quiet, usage: "Print no progress."},
 		{section: "The server that load starts (see serve)"},
-		{name: "send-hz", some: true, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
+		{name: "send-hz", some: true, most: maxSendHz, into: &c.sendHz, usage: "Send this `NUMBER` of states a second to each client. Without it, as the world says."},
 		{name: "priority", into: &c.priority, usage: "Ask this `KIND` of scheduling priority for the beat: nice, fifo or none."},
-		{name: "beat-threads", some: true, into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads."},
-		{name: "encoders", some: true, into: &c.encoders, usage: "Build packets on this `NUMBER` of threads."},
+		{name: "beat-threads", some: true, most: maxThreads, into: &c.beatThreads, usage: "Run rooms on at most this `NUMBER` of threads."},
+		{name: "encoders", some: true, most: maxThreads, into: &c.encoders, usage: "Build packets on this `NUMBER` of threads."},
 		{name: "arrangement", into: &c.arrangement, usage: "Spread the server's work in another `WAY`: inline or goroutines."},
-		{name: "server-gomaxprocs", some: true, into: &c.goMaxProcs, usage: "Run the server's Go code on this `NUMBER` of threads at once."},
+		{name: "server-gomaxprocs", some: true, most: maxThreads, into: &c.goMaxProcs, usage: "Run the server's Go code on this `NUMBER` of threads at once."},
 		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: whole, plain, ordered or acked. Without it, as suits the link."},
 		{name: "no-rings", into: &c.noRings, usage: "Send everything to everybody at the full rate."},
 		{name: "deflate", into: &c.deflate, usage: "Have the server compress messages, and the bots offer to take them so. With --url the bots offer it, and the server does as it likes. Bytes decoded are those after unpacking, bytes on the wire those on the socket."},
@@ -137,7 +137,8 @@ func loadCommand() command {
 		about: "Starts a server of its own (or takes the one at --url), lets bots join over real WebSockets and play as the world's " +
 			"own bot does, and measures: the beat, the age of what is sent, what clients see, bytes, processor and memory. With --loss, " +
 			"--delay or --jitter bots and server share this process instead, and a network that can do so lies between them. It " +
-			"prints a table and ends by itself. A run during which the machine's host took more than 1 % of the time for others is marked VOID.",
+			"prints a table and ends by itself. It fails (exit code 1) if bots were kept out, a room broke down, packets could not be decoded or " +
+			"held something else than they should (--verify), or nobody was left to play, unless --expect names that figure. A run during which the machine's host took more than 1 % of the time for others is marked VOID.",
 		flags: newLoadConfig().flags,
 		run:   load,
 	}
@@ -155,15 +156,23 @@ func load(ctx context.Context, e *env, args []string) error {
 	if c.compare != "" {
 		return c.runComparison(ctx, e, args)
 	}
-	r, err := c.run(ctx, e, def, commandLine("load", args))
+	r, end, err := c.run(ctx, e, def, commandLine("load", args))
 	if err != nil {
-		return err
+		return stopped(ctx, err, "stopped before the run was over")
+	}
+	if end.cut != "" {
+		fmt.Fprintf(e.stderr, "note: the run was cut short: %s; the figures are of the %.1f s before\n", end.cut, float64(r.DurationS))
 	}
 	if err := c.publish(e, r, r.Print); err != nil {
 		return err
 	}
-	if err := c.judge(e, r, r.Void); err != nil {
+	judged := c.judge(e, r, r.Void)
+	// A broken server is why expectations fail, so it is named first.
+	if err := c.trouble(r, end); err != nil {
 		return err
+	}
+	if judged != nil {
+		return judged
 	}
 	return c.allJoined(r)
 }
@@ -185,6 +194,7 @@ func (c *loadConfig) allJoined(r *report.Report) error {
 
 // check finds what is wrong with the flags before anything is started.
 func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
+	given := *c
 	if len(e.worlds) == 0 {
 		return def, errors.New("this program has no worlds: give app.Main at least one")
 	}
@@ -198,15 +208,15 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 		name               string
 		value, least, most int
 	}{
-		{"bots", c.bots, 1, bots.MaxBots}, {"rooms", c.rooms, 0, bots.MaxBots}, {"pause", c.pause, 0, c.bots}, {"motion", c.motion, 0, c.bots},
-		{"input-hz", c.inputHz, 0, 200}, {"inputs-per-packet", c.inputsPerPacket, 0, drumline.MaxInputs},
-		{"rcvbuf", c.rcvbuf, 0, 1 << 26}, {"threads", c.threads, 0, 16}, {"nice", c.nice, 0, 19}, {"rounds", c.rounds, 0, 50},
-		{"send-hz", c.sendHz, 0, 1000}, {"beat-threads", c.beatThreads, 0, 1024}, {"encoders", c.encoders, 0, 1024},
-		{"server-gomaxprocs", c.goMaxProcs, 0, 1024},
+		{"bots", c.bots, 1, bots.MaxBots}, {"pause", c.pause, 0, c.bots},
+		{"input-hz", c.inputHz, 0, 200}, {"nice", c.nice, 0, 19}, {"rounds", c.rounds, 0, 50},
 	} {
 		if f.value < f.least || f.value > f.most {
 			return def, usagef("--%s %d: want %d to %d", f.name, f.value, f.least, f.most)
 		}
+	}
+	if c.motion > c.bots {
+		return def, outOfRange("motion", c.motion, c.bots)
 	}
 	if c.duration <= 0 || c.duration > maxLoadFor {
 		return def, usagef("--for %v: want more than 0 and at most %v", c.duration, maxLoadFor)
@@ -228,7 +238,7 @@ func (c *loadConfig) check(e *env) (def drumline.Definition, err error) {
 	if err := c.checkLink(); err != nil {
 		return def, err
 	}
-	if err := c.checkCompared(changes); err != nil {
+	if err := c.checkCompared(e, given, changes); err != nil {
 		return def, err
 	}
 	switch {
@@ -345,7 +355,7 @@ func checkWritable(file string) error {
 }
 
 // run makes one run.
-func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, command string) (*report.Report, error) {
+func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, command string) (*report.Report, runEnd, error) {
 	spec := def.Spec()
 	if seats := spec.Seats * c.rooms; c.bots > seats {
 		fmt.Fprintf(e.stderr, "note: %d rooms have %d seats; %d bots will be refused\n", c.rooms, seats, c.bots-seats)
@@ -357,14 +367,14 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 	case c.inProcess():
 		var err error
 		if t.srv, err = c.newServer(e); err != nil {
-			return nil, err
+			return nil, runEnd{}, err
 		}
 		defer t.srv.Close()
 		t.url, group = "the server of this process", "one process"
 	case t.own:
 		var err error
 		if server, err = c.startServer(ctx, e); err != nil {
-			return nil, err
+			return nil, runEnd{}, err
 		}
 		defer server.stop(serverStopTime)
 		t.url = server.url
@@ -396,7 +406,7 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 		if server != nil && !errors.Is(err, context.Canceled) {
 			err = fmt.Errorf("%w%s", err, server.said())
 		}
-		return nil, err
+		return nil, runEnd{}, err
 	}
 	m.Command, m.Transport, m.Rooms, m.InputHz, m.Host, m.Group = command, transport, c.rooms, c.inputHz, proc.Machine(), group
 	m.Settings, m.Together = c.settings(), t.srv != nil
@@ -411,7 +421,10 @@ func (c *loadConfig) run(ctx context.Context, e *env, def drumline.Definition, c
 			}
 		}
 	}
-	return report.New(m), nil
+	if server != nil {
+		r.end.said = server.said()
+	}
+	return report.New(m), r.end, nil
 }
 
 // publish prints the result and writes its JSON.

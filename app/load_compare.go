@@ -74,6 +74,9 @@ func (c *loadConfig) runComparison(ctx context.Context, e *env, args []string) e
 				more = append(more, changes...)
 			}
 			b, why, err := c.runOne(ctx, e, fmt.Sprintf("%s %d of %d", name, round+1, c.rounds), more, file)
+			if ctx.Err() != nil {
+				return c.stopComparison(ctx, e, changes, runs)
+			}
 			if err != nil {
 				return fmt.Errorf("run %s %d: %w", name, round+1, err)
 			}
@@ -94,6 +97,24 @@ func (c *loadConfig) runComparison(ctx context.Context, e *env, args []string) e
 		fmt.Fprintf(e.stderr, "VOID: %s in at least one run, also when repeated\n", void)
 	}
 	return c.judge(e, cmp, void)
+}
+
+// stopComparison publishes the medians of the rounds that were finished when a signal came. Expectations are for all rounds, so they
+// are not judged.
+func (c *loadConfig) stopComparison(ctx context.Context, e *env, changes []string, runs [2][][]byte) error {
+	n := len(runs[1])
+	text := "stopped before the first round was finished: there is nothing to compare"
+	if n > 0 {
+		text = fmt.Sprintf("stopped after %d of %s; the figures are of those", n, plural(c.rounds, "round"))
+		cmp, err := report.NewComparison(strings.Join(changes, " "), runs[0][:n], runs[1])
+		if err != nil {
+			return err
+		}
+		if err := c.publish(e, cmp, cmp.Print); err != nil {
+			return err
+		}
+	}
+	return &stoppedError{text, ctx.Err()}
 }
 
 // runOne makes one run of a comparison, and repeats it when it is void.

@@ -39,8 +39,12 @@ func (c *loadConfig) checkLink() error {
 }
 
 // checkCompared finds changes of --compare after which B would be no run, or another sort of run than A.
-func (c *loadConfig) checkCompared(changes []string) error {
-	b := *c
+//
+// b is c as it was given, before defaults that depend on other flags.
+func (c *loadConfig) checkCompared(e *env, b loadConfig, changes []string) error {
+	if c.compare == "" {
+		return nil
+	}
 	public, _ := newFlagSet("load", b.flags())
 	if err := public.Parse(changes); err != nil {
 		return usagef("--compare: %v", err)
@@ -48,7 +52,15 @@ func (c *loadConfig) checkCompared(changes []string) error {
 	if b.inProcess() != c.inProcess() {
 		return usagef("--compare %s: one side would play over sockets, the other over link/mem; give --loss 0 to have both over link/mem", c.compare)
 	}
-	return b.checkLink()
+	b.compare, b.rounds, b.expect, b.json = "", 0, "", ""
+	_, err := b.check(e)
+	if err == nil && b.url == "" {
+		_, _, err = b.serverConfig(e) // what the server of B would refuse
+	}
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		return usagef("--compare: %v", err)
+	}
+	return err
 }
 
 // settings are what a report says about states and network.
@@ -65,14 +77,20 @@ func (c *loadConfig) path() mem.Path {
 	return mem.Path{Loss: c.loss.share, Delay: c.delay, Jitter: c.jitter}
 }
 
-// newServer makes the server of a run in this process, as serve would make it from the same flags.
-func (c *loadConfig) newServer(e *env) (*drumline.Server, error) {
-	s := newServeConfig()
+// serverConfig is what serve makes of the flags of a run's server.
+func (c *loadConfig) serverConfig(e *env) (s *serveConfig, worlds []drumline.Definition, err error) {
+	s = newServeConfig()
 	public, _ := newFlagSet("serve", s.flags())
 	if err := public.Parse(c.serveArgs()[1:]); err != nil {
-		return nil, fmt.Errorf("the server of this process: %w", err)
+		return nil, nil, fmt.Errorf("the server of this process: %w", err)
 	}
-	worlds, err := s.definitions(e)
+	worlds, err = s.definitions(e)
+	return s, worlds, err
+}
+
+// newServer makes the server of a run in this process, as serve would make it from the same flags.
+func (c *loadConfig) newServer(e *env) (*drumline.Server, error) {
+	s, worlds, err := c.serverConfig(e)
 	if err != nil {
 		return nil, err
 	}

@@ -106,8 +106,13 @@ func TestLoadLinkUsage(t *testing.T) {
 		{"--loss 0 --compare deflate", "about sockets"},
 		{"--compare state=half", "want whole, plain, ordered or acked"},
 		{"--compare loss=2", "want a share"},
+		{"--compare for=0s", "--compare: --for 0s: want more than 0"},
+		{"--compare bots=2,pause=3", "--compare: --pause 3: want 0 to 2"},
+		{"--compare send-hz=1000", "--compare: --send-hz 1000: world dots runs 60"},
+		{"--compare priority=high", "--compare: --priority"},
+		{"--compare world=chess", "there is dots"},
 		{"--loss 0 --expect server.rss_mib<1", "there is no such figure"},
-		{"--motion 20", "--motion 20: want 0 to"},
+		{"--motion 20", "--motion 20: want 1 to 3; leave it out"},
 		{"--expect motion.jolt_ratio<2 --bots 2", "there is no such figure"},
 	} {
 		if _, _, err := runTogether(t, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -24,12 +24,15 @@ type loadRun struct {
 	def    drumline.Definition
 	fleet  *bots.Fleet
 
-	told    *ops.DebugWindow // the newest figures of the server; nil: it tells none
-	rss     float64
-	ownRSS  float64 // of this process
-	pausing *report.Pause
-	paused  time.Time
-	before  drumline.Stats // when the pause began
+	told      *ops.DebugWindow // the newest figures of the server; nil: it tells none
+	rss       float64
+	ownRSS    float64 // of this process
+	pausing   *report.Pause
+	paused    time.Time
+	before    drumline.Stats // when the pause began
+	measuring bool           // the window that is measured has begun
+	asked     bool           // told is of the window that is measured
+	end       runEnd
 }
 
 // measure lets the bots join, warms up, measures, and returns what was seen.
@@ -45,7 +48,10 @@ func (r *loadRun) measure(ctx context.Context, o bots.Options) (m report.Measure
 	if err := r.sleep(ctx, c.warmup); err != nil {
 		return m, err
 	}
-	if g := r.fleet.Figures(); c.verify && g.Packets > 0 && g.Verified == 0 {
+	g := r.fleet.Figures()
+	r.end.earlyErrors, r.end.earlyMismatches = g.DecodeErrors, g.Mismatches
+	// Bots that were thrown out verify nothing either, and then that is not why.
+	if c.verify && g.Packets > 0 && g.Verified == 0 && len(g.Closed) == 0 && g.DecodeErrors == 0 {
 		return m, errNotVerified
 	}
 	if err := r.ask(ctx); err != nil {
@@ -69,18 +75,25 @@ func (r *loadRun) measure(ctx context.Context, o bots.Options) (m report.Measure
 		}
 	}
 	r.fleet.ResetWindow()
+	r.measuring = true
 	if err := r.watch(ctx, host); err != nil {
 		return m, err
 	}
 	m.Bots = r.fleet.Figures()
-	if c.verify && m.Bots.Verified == 0 {
-		return m, errNotVerified
+	if r.end.cut == "" {
+		r.end.cut = nobodyPlays(m.Bots)
 	}
+	r.end.unverified = c.verify && m.Bots.Verified == 0
 	m.LoadCores, m.StealPct, m.BusyCores = used.Figures().CPUCores, host.StealPct(), host.BusyCores()
-	if r.told != nil {
+	if r.told != nil && !r.end.gone {
 		if err := r.ask(ctx); err != nil {
-			return m, err
+			if ctx.Err() != nil || r.target.own {
+				return m, err
+			}
+			r.end.cut = r.gone(err)
 		}
+	}
+	if r.told != nil && r.asked {
 		m.Window, m.Stats = &r.told.Window, &r.told.Stats
 		if r.target.srv == nil {
 			m.Process = &r.told.Process
@@ -123,6 +136,9 @@ func (r *loadRun) join(ctx context.Context) error {
 
 var errNotVerified = errors.New("--verify: no packet carries a hash; the server has to run with --lab, and a bot has to decode")
 
+// deathTime is how long after the links of all bots the end of the server that had them may become known.
+const deathTime = 500 * time.Millisecond
+
 var errServerEnded = errors.New("the server that was started for the run ended before its time")
 
 // ended is closed when the server of the run has ended; nil for one at --url.
@@ -161,9 +177,22 @@ func (r *loadRun) watch(ctx context.Context, host *proc.HostTime) error {
 		if r.told != nil && time.Since(asked) >= every-time.Second/2 {
 			asked = time.Now()
 			if err := r.ask(ctx); err != nil {
-				return err
+				if ctx.Err() != nil || r.target.own {
+					return err
+				}
+				r.end.cut = r.gone(err)
+				return nil
 			}
 			r.stages()
+		}
+		if r.end.cut = nobodyPlays(r.fleet.Figures()); r.end.cut != "" {
+			// That of a server that has died is its death, which may take a moment to be known.
+			if r.server != nil {
+				if err := r.sleep(ctx, deathTime); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 		if r.c.quiet {
 			continue
@@ -200,8 +229,18 @@ func (r *loadRun) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.told = told
+	r.told, r.asked = told, r.measuring
 	return nil
+}
+
+// gone says that the server at --url does not answer any more, and what its bots heard.
+func (r *loadRun) gone(err error) string {
+	r.end.gone = true
+	s := "the server stopped telling its figures: " + err.Error()
+	if nobody := nobodyPlays(r.fleet.Figures()); nobody != "" {
+		s = nobody + "; " + s
+	}
+	return s
 }
 
 // watchMemory keeps the most memory that was seen: read from outside, at no cost to the server, where that is possible.

@@ -40,7 +40,7 @@ func (c *trainConfig) flags() []flagSpec {
 	return []flagSpec{
 		{section: "The game that is played"},
 		{name: "world", into: &c.world, usage: "Play the world of this `NAME`. Without it, the first of this program."},
-		{name: "bots", some: true, into: &c.bots, usage: "Let this `NUMBER` of bots play, at most 5000, in as few rooms as have the seats. Without it, as many as one room has seats."},
+		{name: "bots", some: true, most: bots.MaxBots, into: &c.bots, usage: "Let this `NUMBER` of bots play, at most 5000, in as few rooms as have the seats. Without it, as many as one room has seats."},
 		{name: "for", into: &c.duration, usage: "Look at what is written for this `TIME`, at most 10m."},
 		{name: "state", into: &c.state, usage: "Tell states in this `WAY`: ordered (against what was sent last, as over WebSockets) or acked (against what the client has acked, as where packets get lost). Without it ordered, or acked if there is a --delay."},
 		{name: "delay", into: &c.delay, usage: "Let each packet take this `TIME`, in each direction, at most 2s. With acked states it is what makes baselines old, so give it half of your players' round trip."},
@@ -95,7 +95,7 @@ func train(ctx context.Context, e *env, args []string) error {
 	defer srv.Close()
 	g, err := c.play(ctx, e, def, srv, t)
 	if err != nil {
-		return err
+		return stopped(ctx, err, "stopped before the game was over")
 	}
 	return c.print(e.stdout, t, feeds, g)
 }
@@ -112,7 +112,7 @@ func (c *trainConfig) check(e *env) (def drumline.Definition, err error) {
 		return def, err
 	}
 	if c.bots = cmp.Or(c.bots, min(def.Spec().Seats, bots.MaxBots)); c.bots > bots.MaxBots {
-		return def, usagef("--bots %d: want 1 to %d", c.bots, bots.MaxBots)
+		return def, outOfRange("bots", c.bots, bots.MaxBots)
 	}
 	if c.duration <= 0 || c.duration > maxLoadFor {
 		return def, usagef("--for %v: want more than 0 and at most %v", c.duration, maxLoadFor)
@@ -147,6 +147,9 @@ func (c *trainConfig) play(ctx context.Context, e *env, def drumline.Definition,
 	if err := r.sleep(ctx, trainWarmup); err != nil {
 		return g, err
 	}
+	if g = r.fleet.Figures(); brokenRooms(g.Closed, g.Refused) != "" {
+		return g, errors.New(brokenRooms(g.Closed, g.Refused))
+	}
 	srv.ResetWindow()
 	r.fleet.ResetWindow()
 	t.Reset()
@@ -156,6 +159,10 @@ func (c *trainConfig) play(ctx context.Context, e *env, def drumline.Definition,
 			return g, err
 		}
 		g = r.fleet.Figures()
+		// Codes for a world that breaks down on the way would be of a part of it.
+		if s := brokenRooms(g.Closed, g.Refused); s != "" {
+			return g, errors.New(s)
+		}
 		r.progress("%3.0f s of %v: %d playing, %d packets", time.Since(start).Seconds(), c.duration, g.Live, g.Packets)
 	}
 	if n := srv.Window().Dropped; n > 0 {

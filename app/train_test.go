@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,7 +141,7 @@ func TestTrainRefuses(t *testing.T) {
 		want string
 	}{
 		{"--world=chess", exitUsage, "there is no such world; there are: dots, bare, closed, traffic"},
-		{"--bots=0", exitUsage, "--bots 0: must be at least 1"},
+		{"--bots=0", exitUsage, "--bots 0: want 1 to 5000; leave it out for the default"},
 		{"--bots=5001", exitUsage, "want 1 to 5000"},
 		{"--for=0s", exitUsage, "--for 0s"},
 		{"--for=11m", exitUsage, "at most 10m"},
@@ -205,5 +206,24 @@ func TestTrainPrint(t *testing.T) {
 	}
 	if err := c.print(io.Discard, tr, []feed.Info{{Kind: snap.Kind, Schema: []byte("{}")}}, g); err == nil {
 		t.Error("a schema of another version is taken")
+	}
+}
+
+// A world that breaks down is not called one in which nothing changes.
+func TestTrainRoomBreaks(t *testing.T) {
+	e, out, errs := testEnv(map[string]string{"GOMAXPROCS": "2", "GOGC": "100"})
+	e.worlds = []drumline.Definition{breakingWorld("breaks", 90)}
+	var mu sync.Mutex // the room logs its panic beside the command's progress
+	e.stderr = writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return errs.Write(p)
+	})
+	code := run(t.Context(), e, commands(), []string{"train", "--for=9m", "--bots=2"})
+	mu.Lock()
+	defer mu.Unlock()
+	if s := errs.String(); code != exitFailed || !strings.Contains(s, "a room ended with an error of its world, which threw out 2 bots (room_error)") ||
+		!strings.Contains(s, "the wheel came off") || strings.Contains(s, "does nothing change") {
+		t.Errorf("%d\n%s%s", code, out, s)
 	}
 }
