@@ -11,7 +11,7 @@ import (
 // Ring is how far a seat sees at which rate.
 type Ring struct {
 	// Radius is the distance, in the unit of the place fields, up to which entities are in the ring. The last ring may reach
-	// everywhere: math.Inf(1).
+	// everywhere: math.Inf(1). If it does not, what is beyond it leaves the client.
 	Radius float64
 	// Every is the number of send ticks from one to the next in which what moves in the ring is due. 1 is each, 0 means 1; at
 	// most 256. What an entity is, in fields that are no pose, is due at once in any ring.

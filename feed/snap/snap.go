@@ -53,6 +53,13 @@
 //
 // A json tag renames a field for the browser.
 //
+// # Rings and events at a place
+//
+// With [Options.Rings] a seat sees what is near the entity that it owns (or near [Feed.LookAt]): each ring has a radius and a rate. Beyond a
+// finite last radius an entity leaves the client, as if it had been removed, and comes back when it is near again; a last ring with the radius
+// math.Inf(1) keeps everything in sight, at its rate. Rings need a type with place fields, else Err says so. [Events.EmitAt] is heard by the
+// seats within the last radius. The example Options_rings has all of it.
+//
 // # Goroutines
 //
 // A Feed, its Sets and its Events belong to the room's goroutine. A stream belongs to one encoder worker. A Decoder belongs to
@@ -66,6 +73,7 @@ import (
 	"math"
 	"math/bits"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -91,7 +99,8 @@ type Options struct {
 	// room with another rate does not open.
 	Hz int
 	// Rings are how far and how often a seat sees, the innermost first, at most MaxRings. None: each seat sees everything, always. Entities of
-	// a type without place fields are in the innermost ring of everybody.
+	// a type without place fields are in the innermost ring of everybody; at least one type must have them. Beyond a finite last radius
+	// entities leave the client.
 	Rings []Ring
 	// Codes chooses the prefix codes of fields: "player.pos.x=2,1,1,0 player.hp=8" by ring, or one for all. What it does not name has a
 	// default by its kind and tags. The train command prints better ones.
@@ -236,7 +245,28 @@ func (f *Feed) errorf(format string, args ...any) {
 // Err returns all mistakes made with New, Add and AddEvent, joined, or nil. Each names the type, the field and what mends it. The
 // engine asks when the room opens, so that a wrong tag is an error of the start and not of the first player.
 func (f *Feed) Err() error {
-	return errors.Join(append(f.errs[:len(f.errs):len(f.errs)], f.codes.rest()...)...)
+	errs := append(f.errs[:len(f.errs):len(f.errs)], f.codes.rest()...)
+	// A type with a mistake may be the one that was to have a place.
+	if err := f.placeless(); err != nil && len(errs) == 0 {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// placeless is an error if there are rings, but nothing that could be in them. A feed with events only may have rings, for EmitAt.
+func (f *Feed) placeless() error {
+	if len(f.rings) == 0 || len(f.tables) == 0 {
+		return nil
+	}
+	var names []string
+	for _, t := range f.tables {
+		if len(t.axes) > 0 {
+			return nil
+		}
+		names = append(names, t.Name)
+	}
+	return fmt.Errorf("snap: Options.Rings are set, but no entity type has a place (%s), so everybody would see everything: add the word place to the fields of a "+
+		"position, such as q=0.25,range=0:600,place on X and Y, or leave Rings out", strings.Join(names, ", "))
 }
 
 // Info implements feed.Feed. No type can be added afterwards.

@@ -422,3 +422,31 @@ func TestFramesShareAndReuse(t *testing.T) {
 	b.Release()
 	b.Release()
 }
+
+// Rings without a place do nothing, which is a mistake; it is told when there is no other that may be why.
+func TestRingsWithoutPlace(t *testing.T) {
+	type nowhere struct{ N uint8 }
+	type plase struct {
+		X, Y float32 `drumline:"q=1,range=0:9,plase"`
+	}
+	for _, c := range []struct {
+		name string
+		add  func(f *Feed)
+		want string
+	}{
+		{"no place", func(f *Feed) { Add[nowhere](f, "a"); Add[nowhere](f, "b") }, "no entity type has a place (a, b)"},
+		{"one type has one", func(f *Feed) { Add[nowhere](f, "a"); Add[spot](f, "spot") }, ""},
+		{"events only", func(f *Feed) { AddEvent[bang](f, "bang") }, ""},
+		{"a slip of the pen", func(f *Feed) { Add[plase](f, "p") }, `unknown word "plase"`},
+	} {
+		f := New(Options{Rings: []Ring{{Radius: 50}}})
+		c.add(f)
+		err := f.Err()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "no entity type") != (c.name == "no place") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
