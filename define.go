@@ -25,6 +25,7 @@ type kind interface {
 	inputs() *inputCodec
 	open(r *Room) (game, error)
 	bot(seed uint64) func(dst []byte, v BotView) []byte
+	hasBot() bool
 }
 
 // Define makes a Definition. Mistakes in k are kept and returned by New.
@@ -77,6 +78,9 @@ func (d Definition) InputFields() []InputField { return d.kind.inputs().describe
 // NewBot makes a bot: each call of the function it returns appends one encoded input (InputSize bytes) to dst. Without a
 // Kind.Bot it appends zero inputs.
 func (d Definition) NewBot(seed uint64) func(dst []byte, v BotView) []byte { return d.kind.bot(seed) }
+
+// HasBot reports whether there is a Kind.Bot, so that bots do more than send zero inputs.
+func (d Definition) HasBot() bool { return d.kind.hasBot() }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
@@ -160,6 +164,8 @@ func (k *kindOf[I]) open(r *Room) (game, error) {
 	}
 	return &gameOf[I]{World: w, codec: k.codec}, nil
 }
+
+func (k *kindOf[I]) hasBot() bool { return k.k.Bot != nil }
 
 func (k *kindOf[I]) bot(seed uint64) func(dst []byte, v BotView) []byte {
 	if k.k.Bot == nil {

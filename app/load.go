@@ -153,6 +153,9 @@ func load(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if note := noBot(def); note != "" && c.inputHz > 0 {
+		fmt.Fprintf(e.stderr, "note: %s\n", note)
+	}
 	if c.compare != "" {
 		return c.runComparison(ctx, e, args)
 	}
@@ -175,6 +178,14 @@ func load(ctx context.Context, e *env, args []string) error {
 		return judged
 	}
 	return c.allJoined(r)
+}
+
+// noBot says that a world's bots do nothing; empty: they play.
+func noBot(def drumline.Definition) string {
+	if def.HasBot() {
+		return ""
+	}
+	return fmt.Sprintf("world %s has no Bot (drumline.Kind.Bot): its bots send zero inputs", def.Spec().Name)
 }
 
 // allJoined is an error when bots were kept out, unless the expectations say how many may be.

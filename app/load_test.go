@@ -17,6 +17,7 @@ import (
 	"github.com/drumline-engine/drumline"
 	"github.com/drumline-engine/drumline/lab/bots"
 	"github.com/drumline-engine/drumline/link/ws"
+	"github.com/drumline-engine/drumline/worlds/arena"
 )
 
 // runLoad runs load in this process; the server it starts is another process of this test binary.
@@ -424,5 +425,22 @@ func TestFirstLineAndTail(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	if got := commandLine("load", []string{"--bots", "4", "--expect=a<=1", "it's", ""}); got != `drumline load --bots 4 '--expect=a<=1' 'it'\''s' ''` {
 		t.Error(got)
+	}
+}
+
+func TestLoadNoBot(t *testing.T) {
+	for _, c := range []struct {
+		inputs string
+		def    drumline.Definition
+		said   bool
+	}{{"20", testWorld("dots"), true}, {"0", testWorld("dots"), false}, {"20", arena.World(), false}} {
+		e, _, errs := testEnv(map[string]string{"GOMAXPROCS": "2", "GOGC": "100"})
+		e.worlds = []drumline.Definition{c.def}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // what is said is said before anything runs
+		_ = load(ctx, e, []string{"--bots=1", "--loss=1%", "--input-hz=" + c.inputs})
+		if got := strings.Contains(errs.String(), "note: world dots has no Bot (drumline.Kind.Bot): its bots send zero inputs"); got != c.said {
+			t.Errorf("%s %s inputs a second: %s", c.def.Spec().Name, c.inputs, errs)
+		}
 	}
 }

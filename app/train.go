@@ -22,6 +22,8 @@ const (
 	trainWarmup     = 1500 * time.Millisecond
 	// trainLeast is the share of a field's bits for which other codes are proposed. What is less changes from run to run.
 	trainLeast = 0.01
+	// trainWorth is the share of all that is sent from which on other codes are recommended.
+	trainWorth = 0.02
 )
 
 // trainConfig is what train's flags fill.
@@ -97,7 +99,7 @@ func train(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return stopped(ctx, err, "stopped before the game was over")
 	}
-	return c.print(e.stdout, t, feeds, g)
+	return c.print(e.stdout, def, t, feeds, g)
 }
 
 // check finds what is wrong with the flags, and fills in what they leave open.
@@ -172,7 +174,7 @@ func (c *trainConfig) play(ctx context.Context, e *env, def drumline.Definition,
 }
 
 // print writes the tables, the sums and the lines to paste.
-func (c *trainConfig) print(w io.Writer, t *snap.Trainer, feeds []feed.Info, g bots.Figures) error {
+func (c *trainConfig) print(w io.Writer, def drumline.Definition, t *snap.Trainer, feeds []feed.Info, g bots.Figures) error {
 	clientSeconds := float64(g.Clients) * g.For.Seconds()
 	if clientSeconds == 0 {
 		return errors.New("no bot stayed to the end")
@@ -185,6 +187,7 @@ func (c *trainConfig) print(w io.Writer, t *snap.Trainer, feeds []feed.Info, g b
 	fmt.Fprintf(w, ", seed %d\n", c.seed)
 	var numbers, now, best uint64
 	var lines []string
+	anew := false
 	feedOf := map[string]string{}
 	for _, f := range feeds {
 		fields, codes, err := t.Choose(f.Schema, trainLeast)
@@ -205,18 +208,29 @@ func (c *trainConfig) print(w io.Writer, t *snap.Trainer, feeds []feed.Info, g b
 			numbers, now, best = numbers+x.Numbers, now+x.NowBits, best+x.BestBits
 			changed = changed || x.Best != x.Now
 		}
+		anew = anew || changed
 		printFields(w, heading, fields, rate)
 		lines = append(lines, pasteLine(heading, codes, changed))
+	}
+	if note := noBot(def); numbers == 0 && note != "" {
+		return fmt.Errorf("no number of an entity was written: %s", note)
 	}
 	if numbers == 0 {
 		return errors.New("no number of an entity was written: does nothing change in this world, or is a --for longer needed?")
 	}
 	fmt.Fprintf(w, "\n%-22s%9.0f B/s a client now, %.0f with the best codes (%s)\n", "these fields", rate(now), rate(best), change(rate(best), rate(now)))
-	if whole := float64(g.Bytes) / clientSeconds; whole > 0 {
+	whole := float64(g.Bytes) / clientSeconds
+	if whole > 0 {
 		after := whole - rate(now-best)
 		fmt.Fprintf(w, "%-22s%9.0f B/s a client now, %.0f with the best codes (%s)\n", "all that is sent", whole, after, change(after, whole))
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n"))
+	if anew {
+		fmt.Fprintln(w, "\nA code says which numbers of a field are written in few bits. It goes where the world makes its feed, snap.New(snap.Options{Codes: \"…\"}); pages learn it from the server.")
+		if gain := rate(now - best); whole > 0 && gain < trainWorth*whole {
+			fmt.Fprintf(w, "The gain is under %.0f %% of all that is sent: not worth the line.\n", 100*trainWorth)
+		}
+	}
 	return nil
 }
 

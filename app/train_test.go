@@ -150,8 +150,8 @@ func TestTrainRefuses(t *testing.T) {
 		{"--state=whole", exitUsage, "want ordered or acked"},
 		{"now", exitUsage, "is not a flag"},
 		{"--world=bare", exitFailed, `world "bare" has no entities`},
-		{"--world=closed", exitFailed, "no map here"},
-		{"--bots=1 --for=50ms", exitFailed, "no number of an entity was written"}, // dots stand still
+		{"--world=closed", exitFailed, `world "closed" does not open: no map here`},
+		{"--bots=1 --for=50ms", exitFailed, "no number of an entity was written: world dots has no Bot (drumline.Kind.Bot): its bots send zero inputs"},
 	} {
 		if code, out, errs := trained(t, []drumline.Definition{testWorld("dots"), bare, closed}, strings.Fields(c.args)...); code != c.code || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: %d, want %d and %q\n%s%s", c.args, code, c.code, c.want, out, errs)
@@ -186,7 +186,7 @@ func TestTrainPrint(t *testing.T) {
 	c := newTrainConfig()
 	c.world, c.state = "zoo", "ordered"
 	var b bytes.Buffer
-	if err := c.print(&b, tr, []feed.Info{info("near", "louse", ""), info("far", "flea", "flea.x=3")}, g); err != nil {
+	if err := c.print(&b, fleaWorld("zoo", ""), tr, []feed.Info{info("near", "louse", ""), info("far", "flea", "flea.x=3")}, g); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"\nfeed near  codes now ", "\nfeed far  ", "\nlouse.x  ", "not written: louse.age, louse.y\n", "not written: flea.age, flea.x, flea.y\n",
@@ -195,16 +195,24 @@ func TestTrainPrint(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, &b)
 		}
 	}
+	if !strings.Contains(b.String(), "goes where the world makes its feed") || !strings.Contains(b.String(), "under 2 % of all that is sent: not worth the line") {
+		t.Errorf("what to do with the line:\n%s", &b)
+	}
+	g.Bytes = 500
+	b.Reset()
+	if err := c.print(&b, fleaWorld("zoo", ""), tr, []feed.Info{info("near", "louse", "")}, g); err != nil || strings.Contains(b.String(), "not worth") {
+		t.Errorf("a gain of 2.5 %%: %v\n%s", err, &b)
+	}
 	if line := pasteLine("", "", true); !strings.Contains(line, "leave Codes out") {
 		t.Error(line)
 	}
-	if err := c.print(io.Discard, tr, []feed.Info{info("near", "louse", ""), info("far", "louse", "")}, g); err == nil || !strings.Contains(err.Error(), "cannot be told apart") {
+	if err := c.print(io.Discard, fleaWorld("zoo", ""), tr, []feed.Info{info("near", "louse", ""), info("far", "louse", "")}, g); err == nil || !strings.Contains(err.Error(), "cannot be told apart") {
 		t.Errorf("one type in two feeds: %v", err)
 	}
-	if err := c.print(io.Discard, tr, []feed.Info{info("near", "louse", "")}, bots.Figures{}); err == nil || !strings.Contains(err.Error(), "no bot stayed") {
+	if err := c.print(io.Discard, fleaWorld("zoo", ""), tr, []feed.Info{info("near", "louse", "")}, bots.Figures{}); err == nil || !strings.Contains(err.Error(), "no bot stayed") {
 		t.Errorf("nobody there: %v", err)
 	}
-	if err := c.print(io.Discard, tr, []feed.Info{{Kind: snap.Kind, Schema: []byte("{}")}}, g); err == nil {
+	if err := c.print(io.Discard, fleaWorld("zoo", ""), tr, []feed.Info{{Kind: snap.Kind, Schema: []byte("{}")}}, g); err == nil {
 		t.Error("a schema of another version is taken")
 	}
 }

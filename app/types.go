@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
@@ -71,7 +73,10 @@ func types(ctx context.Context, e *env, args []string) error {
 		_, err = io.WriteString(e.stdout, text)
 		return err
 	case !c.check:
-		return os.WriteFile(c.out, []byte(text), 0o666)
+		if err := os.WriteFile(c.out, []byte(text), 0o666); err != nil {
+			return noFolder(c.out, err)
+		}
+		return nil
 	}
 	old, err := os.ReadFile(c.out)
 	if err != nil {
@@ -82,6 +87,15 @@ func types(ctx context.Context, e *env, args []string) error {
 		return fmt.Errorf("%s is not what the world says; write it anew with: %s types --world=%s --out=%s", c.out, program(), def.Spec().Name, c.out)
 	}
 	return nil
+}
+
+// noFolder names the folder that a file could not be written into since there is none; other errors stay as they are.
+func noFolder(file string, err error) error {
+	dir := filepath.Dir(file)
+	if _, e := os.Stat(dir); !errors.Is(e, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w; make the folder first: %s", err, dir)
 }
 
 // worldTypes makes the file of a world.
@@ -149,9 +163,15 @@ func writeInput(b *strings.Builder, f drumline.InputField) {
 }
 
 // welcome joins a room of the world on a server that is thrown away, and returns what a client is told. It takes the same way as
-// a client, so it also tells what a world that cannot open or lets nobody in would tell one.
+// a client, so it also tells what a world that lets nobody in would tell one. Of a world that does not open it tells why, as serve does.
 func welcome(ctx context.Context, def drumline.Definition, log *slog.Logger) (drumline.Welcome, error) {
 	var w drumline.Welcome
+	// A client is told no reason, and a log is no place for one of several lines.
+	trial, err := newServer(drumline.Options{Worlds: []drumline.Definition{def}, Logger: slog.New(slog.DiscardHandler), Priority: "none"})
+	if err != nil {
+		return w, err
+	}
+	trial.Close()
 	srv, err := drumline.New(drumline.Options{Worlds: []drumline.Definition{def}, Logger: log, Priority: "none"})
 	if err != nil {
 		return w, err

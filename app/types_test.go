@@ -52,6 +52,7 @@ func TestTypes(t *testing.T) {
 		{[]string{"--check", "--out", file, "--world", "spots"}, text, exitFailed, "--world=spots"},
 		{[]string{"--check"}, "", exitUsage, "--check compares a file: name it by --out"},
 		{[]string{"--world", "chess"}, "", exitUsage, "there is no such world; there are: dots, spots"},
+		{[]string{"--out", filepath.Join(filepath.Dir(file), "nodir", "types.ts")}, "", exitFailed, "make the folder first: " + filepath.Join(filepath.Dir(file), "nodir")},
 		{[]string{"--out", filepath.Join(file, "under", "a", "file")}, "", exitFailed, "under"},
 	} {
 		if c.before != "" {
@@ -127,8 +128,8 @@ export interface World {
 	}
 	closed := drumline.Define(drumline.Kind[input]{Spec: drumline.Spec{Name: "closed", Hz: 20},
 		Open: func(*drumline.Room) (drumline.World[input], error) { return nil, errors.New("no map here") }})
-	if code, _, stderr := typesOf(t, []drumline.Definition{closed}); code != exitFailed || !strings.Contains(stderr, "no map here") ||
-		!strings.Contains(stderr, `world "closed" did not let anybody in: room_error`) {
+	if code, _, stderr := typesOf(t, []drumline.Definition{closed}); code != exitFailed ||
+		!strings.Contains(stderr, `world "closed" does not open: no map here`) || strings.Contains(stderr, "room_error") || strings.Contains(stderr, "level=") {
 		t.Errorf("%d %s", code, stderr)
 	}
 }
