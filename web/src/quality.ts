@@ -24,89 +24,112 @@ const MAX_GAP_MS = 6000;
 /** What made the motion stutter. */
 export type Cause = "server" | "network" | "page";
 
-/** What a page saw in the last seconds, oldest first. Times are local milliseconds. */
-export interface QualityWindow {
-  tickMs: number;
+/** What a page saw in the last seconds, oldest first. Times are local milliseconds. One is filled again and again: read it before the next. */
+export class QualityWindow {
+  readonly tickMs: number;
   /** Between two packets, as the server sends them. */
-  periodMs: number;
-  /** Of the packets that were read, in the order in which they came: their ticks and arrivals. */
-  ticks: ArrayLike<number>;
-  arrivals: ArrayLike<number>;
-  /** When frames were drawn, and how far past the newest packet each of them showed, in ms; 0: not at all. */
-  frames: ArrayLike<number>;
-  past: ArrayLike<number>;
+  readonly periodMs: number;
+  /** The packets that were read, in the order in which they came: how many, their ticks and arrivals. */
+  packets = 0;
+  readonly ticks = new Float64Array(PACKETS);
+  readonly arrivals = new Float64Array(PACKETS);
+  /** How many frames, when they were drawn, and how far past the newest packet each of them showed, in ms; 0: not at all. */
+  drawn = 0;
+  readonly frames = new Float64Array(FRAMES);
+  readonly past = new Float64Array(FRAMES);
+
+  /** @internal Scratch of {@link attribute}. */ readonly $gaps = new Float64Array(FRAMES); // before each frame
+  /** @internal */ readonly $sorted = new Float64Array(FRAMES);
+  /** @internal */ $kept = 0; // packets whose arrival is known
+  /** @internal */ readonly $ticks = new Float64Array(PACKETS);
+  /** @internal */ readonly $at = new Float64Array(PACKETS);
+  /** @internal */ readonly $after = new Float64Array(PACKETS + 1);
+  /** @internal */ readonly $rise = new Float64Array(PACKETS);
+  /** @internal */ $shift = 0; // by how much packets come later for good
+  /** @internal */ $from = -1; // from which one on
+
+  constructor(tickMs: number, periodMs: number) {
+    this.tickMs = tickMs;
+    this.periodMs = periodMs;
+  }
 }
 
 /**
  * Says what made the motion stutter in a window, null if nothing did. It is certain about the server half a second after the stutter: until then
- * it may say "network". Where there are several causes it names the one that cost the most time. It changes nothing.
+ * it may say "network". Where there are several causes it names the one that cost the most time. It changes nothing but the window's scratch.
  */
 export function attribute(w: QualityWindow): Cause | null {
-  const n = w.frames.length;
+  const n = w.drawn;
   // The page: frames that did not come.
-  const gaps: number[] = [];
-  for (let i = 1; i < n; i++) gaps.push(w.frames[i]! - w.frames[i - 1]!);
-  const usual = gaps.length === 0 ? 0 : [...gaps].sort((a, b) => a - b)[gaps.length >> 1]!;
-  const blocked = (i: number): boolean => i > 0 && gaps[i - 1]! > Math.max(HARM_MS, 2.5 * usual);
+  const gaps = w.$gaps;
+  gaps[0] = 0;
+  for (let i = 1; i < n; i++) w.$sorted[i - 1] = gaps[i] = w.frames[i]! - w.frames[i - 1]!;
+  const usual = n < 2 ? 0 : w.$sorted.subarray(0, n - 1).sort()[(n - 1) >> 1]!;
+  const blocked = Math.max(HARM_MS, 2.5 * usual); // a longer gap
   let page = 0;
   let visible = false; // the buffer ran dry
   for (let i = 0; i < n; i++) {
-    if (blocked(i)) page = Math.max(page, gaps[i - 1]! - usual);
+    if (gaps[i]! > blocked) page = Math.max(page, gaps[i]! - usual);
     else if (w.past[i]! > DRY_MS) visible = true;
   }
   // Packets that came while the page slept have no arrival; nor have those that waited for it, which are read right after.
-  const ticks: number[] = [];
-  const at: number[] = [];
-  for (let k = 0, i = 0; k < w.ticks.length; k++) {
+  w.$kept = 0;
+  for (let k = 0, i = 0; k < w.packets; k++) {
     while (i < n && w.frames[i]! + usual < w.arrivals[k]!) i++;
-    if ((i < n && blocked(i)) || (i + 1 < n && blocked(i + 1) && w.frames[i]! < w.arrivals[k]!)) continue;
-    ticks.push(w.ticks[k]!);
-    at.push(w.arrivals[k]!);
+    if ((i < n && gaps[i]! > blocked) || (i + 1 < n && gaps[i + 1]! > blocked && w.frames[i]! < w.arrivals[k]!)) continue;
+    w.$ticks[w.$kept] = w.ticks[k]!;
+    w.$at[w.$kept++] = w.arrivals[k]!;
   }
-  const { shift, from } = lasting(ticks, at, w.tickMs);
-  const server = shift >= HARM_MS && visible ? shift : 0;
-  const network = visible ? holdUp(ticks, at, w, server > 0 ? from : -1) : 0;
+  lasting(w);
+  const server = w.$shift >= HARM_MS && visible ? w.$shift : 0;
+  const network = visible ? holdUp(w, server > 0 ? w.$from : -1) : 0;
   const most = Math.max(page, server, network);
   if (most < HARM_MS) return null;
   return most === page ? "page" : most === server ? "server" : "network";
 }
 
-// By how much packets come later for good, against their ticks, and from which packet on.
-function lasting(ticks: readonly number[], at: readonly number[], tickMs: number): { shift: number; from: number } {
-  const n = ticks.length;
-  const after = new Float64Array(n + 1).fill(Infinity); // the least offset from each packet on
+// Finds by how much packets come later for good, against their ticks, and from which packet on.
+function lasting(w: QualityWindow): void {
+  const { $kept: n, $ticks: ticks, $at: at, $after: after, $rise: rise, tickMs } = w;
+  after[n] = Infinity; // the least offset from each packet on
   for (let k = n - 1; k >= 0; k--) after[k] = Math.min(after[k + 1]!, at[k]! - ticks[k]! * tickMs);
-  const rise = new Float64Array(n); // at each packet
   let before = Infinity;
   let shift = 0;
-  for (let k = 0; k <= n - SIDE; k++) {
-    if (k >= SIDE) shift = Math.max(shift, (rise[k] = after[k]! - before));
+  for (let k = 0; k < n; k++) {
+    rise[k] = k < SIDE || k > n - SIDE ? 0 : after[k]! - before; // at each packet
+    shift = Math.max(shift, rise[k]!);
     before = Math.min(before, at[k]! - ticks[k]! * tickMs);
   }
-  return { shift, from: rise.findIndex((r) => r > 0 && r > shift - HARM_MS / 2) };
+  let from = 0;
+  while (from < n && !(rise[from]! > 0 && rise[from]! > shift - HARM_MS / 2)) from++;
+  w.$shift = shift;
+  w.$from = from < n ? from : -1;
 }
 
 // The longest that a packet was missed for, beyond a period: because it was late, or those before it were lost. From packet `from` on the
 // ticks are later than before, for which the network can do nothing; -1: nowhere.
-function holdUp(ticks: readonly number[], at: readonly number[], w: QualityWindow, from: number): number {
-  const base = (a: number, b: number): number => {
-    let least = Infinity;
-    for (let k = a; k < b; k++) least = Math.min(least, at[k]! - ticks[k]! * w.tickMs);
-    return least;
-  };
-  const n = ticks.length;
-  const first = base(0, from < 0 ? n : from);
-  const second = from < 0 ? first : base(from, n);
+function holdUp(w: QualityWindow, from: number): number {
+  const { $kept: n, $ticks: ticks, $at: at, tickMs } = w;
+  const first = least(w, 0, from < 0 ? n : from);
+  const second = from < 0 ? first : least(w, from, n);
   let most = 0;
   for (let k = 1; k < n; k++) {
     if (from >= 0 && k >= from - 1 && k < from + SIDE) continue;
-    most = Math.max(most, at[k]! - (from >= 0 && k >= from ? second : first) - ticks[k - 1]! * w.tickMs - w.periodMs);
+    most = Math.max(most, at[k]! - (from >= 0 && k >= from ? second : first) - ticks[k - 1]! * tickMs - w.periodMs);
   }
   return most;
 }
 
+// The least offset of packets a up to b.
+function least(w: QualityWindow, a: number, b: number): number {
+  let least = Infinity;
+  for (let k = a; k < b; k++) least = Math.min(least, w.$at[k]! - w.$ticks[k]! * w.tickMs);
+  return least;
+}
+
 /**
- * Keeps what {@link attribute} needs, of the last three seconds. It allocates nothing until it is asked.
+ * Keeps what {@link attribute} needs, of the last three seconds. It allocates nothing, and where nothing was amiss it
+ * is cheap to ask.
  *
  *   packet(tick, now)      after each state packet that was read
  *   frame(now, past)       after each view; past: (tick shown − newest tick) · tickMs
@@ -114,19 +137,18 @@ function holdUp(ticks: readonly number[], at: readonly number[], w: QualityWindo
  *   cause()                about half a second after a stutter, or once a second
  */
 export class QualityWatch {
-  private readonly tickMs: number;
-  private readonly periodMs: number;
+  private readonly view: QualityWindow;
   private readonly ticks = new Float64Array(PACKETS);
   private readonly arrivals = new Float64Array(PACKETS);
   private readonly frames = new Float64Array(FRAMES);
   private readonly past = new Float64Array(FRAMES);
   private packetCount = 0;
   private frameCount = 0;
+  private amiss = -1; // the newest frame that came late, or showed too far past the newest packet; without one there is no cause
 
   /** Without a beat (tickMs 0) it never finds a cause. */
   constructor(tickMs: number, sendHz: number) {
-    this.tickMs = tickMs;
-    this.periodMs = 1000 / Math.max(1, sendHz);
+    this.view = new QualityWindow(tickMs, 1000 / Math.max(1, sendHz));
   }
 
   packet(tick: number, now: number): void {
@@ -136,21 +158,31 @@ export class QualityWatch {
   }
 
   frame(now: number, past: number): void {
-    const i = this.frameCount++ % FRAMES;
+    const k = this.frameCount++;
+    const i = k % FRAMES;
+    if (past > DRY_MS || (k > 0 && now - this.frames[(k - 1) % FRAMES]! > HARM_MS)) this.amiss = k;
     this.frames[i] = now;
     this.past[i] = Math.max(0, past);
   }
 
   interrupt(): void {
     this.packetCount = this.frameCount = 0;
+    this.amiss = -1;
   }
 
   /** What made the motion stutter in the last three seconds before now; null: nothing did. */
   cause(now: number): Cause | null {
-    return this.tickMs === 0 ? null : attribute(this.window(now));
+    if (this.view.tickMs === 0 || this.amiss < Math.max(0, this.frameCount - FRAMES)) return null;
+    const since = this.since(now);
+    return this.frames[this.amiss % FRAMES]! < since ? null : attribute(this.fill(since));
   }
 
+  /** What was seen in the last three seconds before now, or longer where packets did not come. The object is the same each time. */
   window(now: number): QualityWindow {
+    return this.fill(this.since(now));
+  }
+
+  private since(now: number): number {
     let since = now - KEEP_MS;
     // A long gap must not leave nothing of before it.
     let later = now;
@@ -159,22 +191,25 @@ export class QualityWatch {
       if (later - at > LONG_GAP_MS && now - since < KEEP_MS + MAX_GAP_MS) since -= later - at;
       later = at;
     }
-    const packets = recent(this.arrivals, this.packetCount, since);
-    const frames = recent(this.frames, this.frameCount, since);
-    return {
-      tickMs: this.tickMs, periodMs: this.periodMs,
-      ticks: packets.map((i) => this.ticks[i]!), arrivals: packets.map((i) => this.arrivals[i]!),
-      frames: frames.map((i) => this.frames[i]!), past: frames.map((i) => this.past[i]!),
-    };
+    return since;
+  }
+
+  private fill(since: number): QualityWindow {
+    const w = this.view;
+    w.packets = recent(this.arrivals, this.ticks, this.packetCount, since, w.arrivals, w.ticks);
+    w.drawn = recent(this.frames, this.past, this.frameCount, since, w.frames, w.past);
+    return w;
   }
 }
 
-// The places in a ring of what came since a time, oldest first.
-function recent(times: Float64Array, count: number, since: number): number[] {
-  const all: number[] = [];
+// Copies from a ring what came since a time, oldest first, with what stands beside it. It returns how much that is.
+function recent(times: Float64Array, beside: Float64Array, count: number, since: number, toTimes: Float64Array, toBeside: Float64Array): number {
+  let n = 0;
   for (let k = Math.max(0, count - times.length); k < count; k++) {
     const i = k % times.length;
-    if (times[i]! >= since) all.push(i);
+    if (times[i]! < since) continue;
+    toTimes[n] = times[i]!;
+    toBeside[n++] = beside[i]!;
   }
-  return all;
+  return n;
 }

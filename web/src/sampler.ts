@@ -20,6 +20,7 @@ export class Sampler {
   private readonly shown: Float64Array;
   private readonly presses: Uint8Array;
   private readonly ring: Uint8Array;
+  private readonly top = new Uint8Array(MAX_INPUT_HEADER_BYTES); // of the message that is being written
   private count = 0;
   private head = 0; // slot of the newest
 
@@ -104,14 +105,12 @@ export class Sampler {
     const n = Math.min(this.count, Math.max(this.fresh, least));
     if (n === 0) return null;
     const size = this.codec.size;
-    const head = new Uint8Array(MAX_INPUT_HEADER_BYTES);
-    let at = putInputHeader(head, acks, n, this.label, seen);
+    let at = putInputHeader(this.top, acks, n, this.label, seen);
     const b = new Uint8Array(at + n * size);
-    b.set(head.subarray(0, at));
+    for (let i = 0; i < at; i++) b[i] = this.top[i]!;
     for (let i = 0; i < n; i++) {
       const slot = (this.head + MAX_INPUTS - i) % MAX_INPUTS;
-      b.set(this.ring.subarray(slot * size, (slot + 1) * size), at);
-      at += size;
+      for (let k = 0; k < size; k++) b[at++] = this.ring[slot * size + k]!;
     }
     this.fresh = 0;
     return b;

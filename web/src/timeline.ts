@@ -35,6 +35,12 @@ const STALE_MS = 200;
 /** Nor are, at any time, those older than this: what happened while the link was lost comes late, and all at once. */
 const LATEST_MS = 1000;
 
+// Places in Timeline.work.
+const AT = 0; // evaluate: the tick
+const AHEAD = 1; // extrapolate: ticks after the sample
+const FRAME_MS = 2; // fade: since the frame before
+const DIFF = 3; // between two angles
+
 /** @internal How a field is shown between two samples. */
 export const STEP = 0;
 /** @internal */
@@ -232,6 +238,8 @@ export class Timeline {
   private lastDt = 0;
   private lastSeen = -Infinity;
   private readonly scratch: Float64Array;
+  // What the functions for each entity are given beside it, and what they turn: a fraction that is an argument or a result may be a new object.
+  private readonly work = new Float64Array(4);
 
   constructor(types: readonly TypeSchema[], events: readonly TypeSchema[], clock: RenderClock, tickMs: number, listener: Listener) {
     this.kinds = types.map((t) => new EntityKind(t));
@@ -333,7 +341,8 @@ export class Timeline {
       // strayed from that before, though not long before.
       const from = ring === 0 ? before : Math.min(before, tick - FAR_MS / this.tickMs);
       if (from > last) {
-        this.extrapolate(e, e.$head, from - last, this.scratch);
+        this.work[AHEAD] = from - last;
+        this.extrapolate(e, e.$head, this.scratch);
         this.push(e, this.scratch, from, false);
       }
     }
@@ -352,32 +361,33 @@ export class Timeline {
     const m = e.$kind.motion;
     let leap = 0;
     for (let i = 0; i < n; i++) {
-      const v = m.mode[i] === ANGLE ? turn(numbers[i]!) : numbers[i]!;
+      const v = numbers[i]!;
       if (!replace && prev >= 0 && m.mode[i] === LINEAR && Math.abs(v - e.$samples[prev * n + i]!) > m.leap[i]!) leap |= m.group[i]!;
       e.$samples[at + i] = v;
+      if (m.mode[i] === ANGLE) turnAt(e.$samples, at + i);
     }
-    if (!replace && prev >= 0) this.settle(e, prev, leap, tick - e.$ticks[prev]!);
     e.$ticks[e.$head] = tick;
+    if (!replace && prev >= 0) this.settle(e, prev, leap);
     if (!replace) e.$leaps[e.$head] = leap;
   }
 
   // Takes the rounding out of the newest sample. What was sent is anywhere within half a step of what was told; of those places it takes the
   // nearest to where the rates lead from the sample before. Else each sample would be a small jolt, and far away a large one.
-  private settle(e: Entity, prev: number, leap: number, ticks: number): void {
+  private settle(e: Entity, prev: number, leap: number): void {
     const n = e.numbers.length;
     const s = e.$samples;
     const a = prev * n;
     const b = e.$head * n;
     const m = e.$kind.motion;
-    const dt = Math.min(ticks, MAX_AHEAD);
+    const dt = Math.min(e.$ticks[e.$head]! - e.$ticks[prev]!, MAX_AHEAD);
     for (let k = 0; k < m.order.length; k++) {
       const i = m.order[k]!;
       if (m.mode[i] === STEP || (leap & (1 << i)) !== 0) continue;
       const half = e.$ring < RINGS ? m.half[e.$ring * n + i]! : 0;
-      let d = s[a + i]! + ((speed(m, i, s, a) + speed(m, i, s, b)) / 2) * dt - s[b + i]!;
-      if (m.mode[i] === ANGLE) d = turn(d);
-      const v = s[b + i]! + Math.max(-half, Math.min(half, d));
-      s[b + i] = m.mode[i] === ANGLE ? turn(v) : v;
+      this.work[DIFF] = s[a + i]! + ((speed(m, i, s, a) + speed(m, i, s, b)) / 2) * dt - s[b + i]!;
+      if (m.mode[i] === ANGLE) turnAt(this.work, DIFF);
+      s[b + i]! += Math.max(-half, Math.min(half, this.work[DIFF]!));
+      if (m.mode[i] === ANGLE) turnAt(s, b + i);
     }
   }
 
@@ -395,7 +405,8 @@ export class Timeline {
     if (!unseen) this.lastSeen = now;
 
     let n = 0;
-    for (const e of this.entering) {
+    for (let k = 0; k < this.entering.length; k++) {
+      const e = this.entering[k]!;
       if (e.$enter > tick && !(e.$leave <= tick)) {
         this.entering[n++] = e;
         continue;
@@ -406,21 +417,26 @@ export class Timeline {
       e.own = e.id === this.ownID;
       this.entities.push(e);
       e.$kind.live.push(e);
-      this.evaluate(e, tick);
+      this.work[AT] = tick;
+      this.evaluate(e);
       if (e.own) this.listener.own?.(e, tick);
       this.listener.enter(e);
     }
     this.entering.length = n;
 
-    for (const e of this.entities) {
+    // An iterator would leave an object behind for each.
+    for (let k = 0; k < this.entities.length; k++) {
+      const e = this.entities[k]!;
       e.own = e.id === this.ownID;
       if (jumped) e.$fading = false;
       else if ((e.$strayed || (e.$running && this.newest !== this.lastNewest)) && e.$frames > 0 && !e.$held) this.startFade(e);
       e.$strayed = false;
       e.$prev.set(e.numbers);
       e.$frames++;
-      this.evaluate(e, tick);
-      if (e.$fading) this.fade(e, dt);
+      this.work[AT] = tick; // not that of startFade
+      this.evaluate(e);
+      this.work[FRAME_MS] = dt;
+      if (e.$fading) this.fade(e);
       if (e.own) this.listener.own?.(e, tick);
     }
     this.lastDt = dt;
@@ -430,7 +446,8 @@ export class Timeline {
     if (this.queue.length > 0) this.play(tick, unseen ? Infinity : this.tickMs > 0 ? tick - (late ? STALE_MS : LATEST_MS) / this.tickMs : -Infinity);
 
     n = 0;
-    for (const e of this.leaving) {
+    for (let k = 0; k < this.leaving.length; k++) {
+      const e = this.leaving[k]!;
       if (e.$leave > tick) {
         this.leaving[n++] = e;
         continue;
@@ -522,7 +539,8 @@ export class Timeline {
   }
 
   // Lets what is left of an error decay like a critically damped spring, which starts with the speed that it has and stops without a jolt.
-  private fade(e: Entity, dt: number): void {
+  private fade(e: Entity): void {
+    const dt = this.work[FRAME_MS]!;
     const off = e.$offset!;
     const drift = e.$drift!;
     const { fields, motion: m } = e.$kind;
@@ -540,7 +558,7 @@ export class Timeline {
       drift[i] = done ? 0 : v;
       if (!done) left = true;
       e.numbers[i]! += off[i]!;
-      if (m.mode[i] === ANGLE) e.numbers[i] = turn(e.numbers[i]!);
+      if (m.mode[i] === ANGLE) turnAt(e.numbers, i);
     }
     e.$fading = left;
   }
@@ -552,28 +570,30 @@ export class Timeline {
     const drift = (e.$drift ??= new Float64Array(n));
     const m = e.$kind.motion;
     off.set(e.numbers);
-    this.evaluate(e, this.lastTick - this.lastDt / this.tickMs);
+    this.work[AT] = this.lastTick - this.lastDt / this.tickMs;
+    this.evaluate(e);
     drift.set(e.numbers);
-    this.evaluate(e, this.lastTick);
+    this.work[AT] = this.lastTick;
+    this.evaluate(e);
     let leap = false;
     for (let i = 0; i < n; i++) {
-      let d = off[i]! - e.numbers[i]!;
-      let way = off[i]! - e.$prev[i]! - (e.numbers[i]! - drift[i]!);
+      drift[i] = off[i]! - e.$prev[i]! - (e.numbers[i]! - drift[i]!);
+      off[i]! -= e.numbers[i]!;
       if (m.mode[i] === LINEAR) {
-        if (Math.abs(d) > m.leap[i]!) leap = true;
+        if (Math.abs(off[i]!) > m.leap[i]!) leap = true;
       } else if (m.mode[i] === ANGLE) {
-        d = turn(d);
-        way = turn(way);
+        turnAt(off, i);
+        turnAt(drift, i);
       } else {
-        d = way = 0;
+        off[i] = drift[i] = 0;
       }
-      off[i] = d;
-      drift[i] = this.lastDt > 0 && e.$frames > 1 ? way / this.lastDt : 0;
+      drift[i] = this.lastDt > 0 && e.$frames > 1 ? drift[i]! / this.lastDt : 0;
     }
     e.$fading = !leap;
   }
 
-  private evaluate(e: Entity, tick: number): void {
+  private evaluate(e: Entity): void {
+    const tick = this.work[AT]!;
     const n = e.numbers.length;
     const s = e.$samples;
     const m = e.$kind.motion;
@@ -582,7 +602,8 @@ export class Timeline {
     e.$running = over > 0;
     if (tick >= e.$ticks[b]!) {
       const run = over > 0 ? this.run(over * this.tickMs) : 0;
-      this.extrapolate(e, b, over > 0 ? this.newest - e.$ticks[b]! + run / this.tickMs : tick - e.$ticks[b]!, e.numbers);
+      this.work[AHEAD] = over > 0 ? this.newest - e.$ticks[b]! + run / this.tickMs : tick - e.$ticks[b]!;
+      this.extrapolate(e, b, e.numbers);
       if (over > 0 && e.$ticks[b] === this.newest) this.runOn(e, run);
       return;
     }
@@ -612,8 +633,11 @@ export class Timeline {
       if (mode === ANGLE) {
         // It may have turned round more than once.
         const about = (p + q) / 2;
-        const by = about + turn(d - about);
-        e.numbers[i] = turn(va + (ahead ? hermite(f, by, p, q) : by * f));
+        this.work[DIFF] = d - about;
+        turnAt(this.work, DIFF);
+        const by = about + this.work[DIFF]!;
+        e.numbers[i] = va + (ahead ? hermite(f, by, p, q) : by * f);
+        turnAt(e.numbers, i);
       } else {
         const v = va + (ahead ? hermite(f, d, p, q) : d * f);
         e.numbers[i] = mode === STEP ? Math.round(v) : v;
@@ -621,18 +645,19 @@ export class Timeline {
     }
   }
 
-  // Writes to out what an entity is some ticks after a sample if it goes on as expected: in fractions what both ends reckon in integers.
-  private extrapolate(e: Entity, sample: number, ticks: number, out: Float64Array): void {
+  // Writes to out what an entity is AHEAD ticks after a sample if it goes on as expected: in fractions what both ends reckon in integers.
+  private extrapolate(e: Entity, sample: number, out: Float64Array): void {
     const n = e.numbers.length;
     const s = e.$samples;
     const at = sample * n;
     const m = e.$kind.motion;
     for (let i = 0; i < n; i++) out[i] = s[at + i]!;
-    const dt = Math.min(ticks, MAX_AHEAD);
+    const dt = Math.min(this.work[AHEAD]!, MAX_AHEAD);
     for (let k = 0; k < m.order.length; k++) {
       const i = m.order[k]!;
       const v = out[i]! + ((speed(m, i, s, at) + speed(m, i, out, 0)) / 2) * dt;
-      out[i] = m.mode[i] === LINEAR ? v : m.mode[i] === ANGLE ? turn(v) : Math.round(v);
+      out[i] = m.mode[i] === STEP ? Math.round(v) : v;
+      if (m.mode[i] === ANGLE) turnAt(out, i);
     }
   }
 
@@ -689,4 +714,11 @@ export function turn(a: number): number {
   if (a > Math.PI) return a - 2 * Math.PI * Math.ceil((a - Math.PI) / (2 * Math.PI));
   if (a < -Math.PI) return a + 2 * Math.PI * Math.ceil((-Math.PI - a) / (2 * Math.PI));
   return a;
+}
+
+// The same in place.
+function turnAt(a: Float64Array, i: number): void {
+  const v = a[i]!;
+  if (v > Math.PI) a[i] = v - 2 * Math.PI * Math.ceil((v - Math.PI) / (2 * Math.PI));
+  else if (v < -Math.PI) a[i] = v + 2 * Math.PI * Math.ceil((-Math.PI - v) / (2 * Math.PI));
 }

@@ -107,7 +107,7 @@ test("a watch starts over after an interruption, and finds nothing without a bea
   }
   assert.equal(watch.cause(17_000), null);
   const w = watch.window(17_000);
-  assert.equal(w.ticks.length, 40);
+  assert.equal(w.packets, 40);
   const none = new QualityWatch(0, 20);
   none.frame(0, 0);
   none.frame(1000, 100);
