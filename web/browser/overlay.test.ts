@@ -121,6 +121,13 @@ scene("the overlay, phone: a tap in the corner shows it, and it fits", async (s)
   const box = ann.page.getByRole("complementary", { name: "How well it runs" });
   await box.waitFor();
   await sleep(6000);
+  // A line of it, until one wants more.
+  const line = box.getByRole("button", { expanded: false });
+  assert.match((await line.textContent())!, /^\d+ fps, \d+ ms · /);
+  assert.ok((await box.boundingBox())!.height < 80, "one line");
+  assert.equal(await box.getByText("State age").isVisible(), false);
+  await line.tap();
+  await box.getByText("State age").waitFor();
   const r = (await box.boundingBox())!;
   assert.ok(r.x >= 0 && r.y >= 0 && r.x + r.width <= PHONE.width && r.y + r.height <= PHONE.height, JSON.stringify(r));
   assert.ok(await box.evaluate((e) => e.scrollWidth <= e.clientWidth), "nothing sticks out");

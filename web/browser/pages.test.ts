@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import type { Locator, Page } from "playwright-core";
-import { DEVICES, type Device, PrefixProxy, type Scene, Server, scene, until } from "./harness.ts";
+import { DEVICES, type Device, PrefixProxy, type Scene, Server, picture, scene, until } from "./harness.ts";
 import { Player } from "./player.ts";
 
 const dialog = (page: Page): Locator => page.getByRole("dialog");
@@ -78,7 +78,6 @@ for (const device of DEVICES) {
     const ann = new Player(await s.page(device), device);
     await ann.page.goto(proxy.url);
     await ann.press(ann.page.getByRole("link", { name: "Play Arena" }));
-    await ann.introduce("Ann");
     await ann.ready();
     assert.equal(new URL(ann.page.url()).pathname, "/play/w/arena/");
     await ann.press(ann.page.getByRole("link", { name: "Lobby" }));
@@ -92,7 +91,6 @@ for (const device of DEVICES) {
     const ann = new Player(await s.page(device), device);
     await ann.page.goto(server.url);
     await ann.press(ann.page.getByRole("link", { name: "Play Dots" }));
-    await ann.introduce("Ann");
     const bob = await s.page(device);
     await bob.goto(`${server.url}w/dots/`);
     await new Player(bob, device).introduce("Bob");
@@ -116,6 +114,26 @@ for (const device of DEVICES) {
       return here && Math.hypot(here.x - box.width / 2, here.y - box.height / 2) < 20;
     });
     await ann.page.mouse.up();
+  });
+}
+
+for (const device of DEVICES) {
+  scene(`a fault, ${device.name}: a page whose script fails at its start says so`, async (s) => {
+    s.expect(/no field "vel"/);
+    const server = await s.keep(Server.start());
+    const why = 'drumline: predict: ship has no field "vel" with a number; there are: pos.x, pos.y';
+    const page = await s.page(device, (c) => c.route(/\.js$/, async (route) => {
+      const answer = await route.fetch();
+      await route.fulfill({ response: answer, body: `${await answer.text()}\nthrow new RangeError(${JSON.stringify(why)});` });
+    }));
+    await new Player(page, device).enter(server.url, "Ann");
+    const box = page.getByRole("alert").filter({ hasText: "This page has a fault" });
+    await box.getByText(`RangeError: ${why}`).waitFor();
+    await picture(page, `fault-${device.name}`);
+    const r = (await box.boundingBox())!;
+    assert.ok(r.x >= 0 && r.x + r.width <= device.width, JSON.stringify(r));
+    await box.getByRole("button", { name: "Close" }).click();
+    await until("the words to go", async () => (await box.count()) === 0);
   });
 }
 

@@ -32,12 +32,14 @@ for (const device of DEVICES) {
     await row.getByText("1/16").waitFor();
     await until("figures of the beat", async () => /\d+\.\d ms/.test((await row.textContent()) ?? ""));
     await wide(bob.page);
+    // Whoever does not care plays under the name that is shown: nothing is asked.
+    const shown = await bob.page.getByLabel("Your name").inputValue();
+    assert.match(shown, /^Guest \d{3}$/);
     await bob.press(bob.page.getByRole("link", { name: "Join room 1 of Arena" }));
-    await bob.introduce("Bob");
-    await bob.ready();
+    assert.equal((await bob.ready()).name, shown);
     const { room, seat } = await bob.seat();
     assert.deepEqual([room, seat], ["1", 1]);
-    await until("each other", async () => (await ann.other("Bob")) && (await bob.other("Ann")));
+    await until("each other", async () => (await ann.other(shown)) && (await bob.other("Ann")));
     await bob.press(bob.page.getByRole("link", { name: "Lobby" }));
     await bob.page.getByText("players online").or(bob.page.getByText("player online")).waitFor();
     // Under another name he is somebody else, also in this tab.

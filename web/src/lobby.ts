@@ -1,7 +1,7 @@
 // The lobby: worlds to play, rooms that are open, and how the server does. It reads api/rooms every two seconds.
 
 import { siteBase } from "./env.ts";
-import { storeName, storedName } from "./name.ts";
+import { guestName, storeName, storedName } from "./name.ts";
 import "./lobby.css";
 
 const POLL_MS = 2000;
@@ -204,8 +204,14 @@ function isRooms(v: unknown): v is Rooms {
 
 function run(): void {
   const field = byID("name") as HTMLInputElement;
-  field.value = storedName();
+  field.value = storedName() || guestName();
+  field.addEventListener("focus", () => field.select());
   field.addEventListener("input", () => storeName(field.value.trim()));
+  // The name that is shown is the one to play under: the world's page need not ask.
+  const take = (e: Event): void => {
+    if (e.target instanceof Element && e.target.closest(".play a") !== null) storeName(field.value.trim() || guestName());
+  };
+  for (const type of ["click", "auxclick"]) document.addEventListener(type, take);
   byID("who").addEventListener("submit", (e) => {
     e.preventDefault();
     document.querySelector<HTMLElement>(".world a.button:not([hidden])")?.focus();

@@ -13,6 +13,11 @@ export function storedName(): string {
   }
 }
 
+/** A name for somebody who has none. */
+export function guestName(): string {
+  return `Guest ${100 + Math.floor(Math.random() * 900)}`;
+}
+
 /** Remembers the player's name for the next visit. */
 export function storeName(name: string): void {
   try {

@@ -16,6 +16,8 @@ const TOLD_MS = 15_000;
 const PAUSE_MS = 60_000;
 
 const KEY = "F2";
+/** On a screen narrower than this it begins as one line. */
+const NARROW = "(width < 640px)";
 
 /** The last second's figures as plain numbers; `window.__drumline.perf()` returns them. */
 export interface Perf {
@@ -76,7 +78,8 @@ export interface Overlay {
 }
 
 /**
- * Makes a room's overlay: F2, or a tap in the upper left corner of a touch screen, shows and hides it. With net it has the devtools as well,
+ * Makes a room's overlay: F2, or a tap in the upper left corner of a touch screen, shows and hides it. On a narrow screen it begins as one line, which a tap
+ * unfolds. With net it has the devtools as well,
  * which change what the page gets.
  */
 export function overlay(room: Room<any>, net: DevNetwork | null = null): Overlay {
@@ -127,12 +130,13 @@ export function overlay(room: Room<any>, net: DevNetwork | null = null): Overlay
 class Box {
   private readonly room: Room<any>;
   private readonly root = el("aside", "dl-overlay");
-  private readonly line = el("p", "dl-verdict");
+  private readonly line = el("button", "dl-verdict") as HTMLButtonElement;
   private readonly cells: HTMLElement[] = [];
   private readonly frames: Spark;
   private readonly packets: Spark;
   private readonly timer: ReturnType<typeof setInterval>;
-  private textAt = 0;
+  private textAt = -Infinity;
+  private folded = false;
 
   constructor(room: Room<any>, tools: Tools | null, hide: () => void) {
     this.room = room;
@@ -142,6 +146,10 @@ class Box {
     shut.title = `Hide (${KEY})`;
     shut.setAttribute("aria-label", "Hide");
     shut.addEventListener("click", hide);
+    this.line.type = "button";
+    this.line.title = "More, or less";
+    this.fold(matchMedia(NARROW).matches);
+    this.line.addEventListener("click", () => this.fold(!this.folded));
     const table = el("dl", "dl-figures");
     for (const label of LABELS) {
       const cell = el("dd", "");
@@ -170,16 +178,28 @@ class Box {
     this.root.remove();
   }
 
+  // Leaves one line of it, or shows all again.
+  private fold(on: boolean): void {
+    this.folded = on;
+    this.root.classList.toggle("dl-short", on);
+    this.line.setAttribute("aria-expanded", `${!on}`);
+    this.line.blur(); // keys are for the game
+    this.textAt = -Infinity;
+  }
+
   private update(): void {
-    this.frames.draw();
-    this.packets.draw();
+    if (!this.folded) {
+      this.frames.draw();
+      this.packets.draw();
+    }
     const now = performance.now();
     if (now - this.textAt < TEXT_MS) return;
     this.textAt = now;
     const v = verdict(this.room);
-    set(this.line, v.text);
-    this.line.classList.toggle("dl-ill", !v.well);
     const q = this.room.quality;
+    set(this.line, this.folded ? `${q.fps.toFixed(0)} fps, ${q.rttMs.toFixed(0)} ms · ${v.text}` : v.text);
+    this.line.classList.toggle("dl-ill", !v.well);
+    if (this.folded) return;
     const s = q.stutters;
     const texts = [
       `${q.fps.toFixed(0)}`, `${q.frameP99Ms.toFixed(1)} / ${q.frameMaxMs.toFixed(1)} ms`, `${q.longTasks}`,

@@ -155,7 +155,7 @@ export class Predictor {
     this.tickMs = 1000 / hz;
     this.index = Int32Array.from(o.fields, (name) => {
       const i = kind.fields.findIndex((f) => f.name === name);
-      if (i < 0 || kind.fields[i]!.kind === "text") throw new Error(`drumline: predict: ${o.type} has no field "${name}" with a number`);
+      if (i < 0 || kind.fields[i]!.kind === "text") throw new Error(`drumline: predict: ${o.type} has no field "${name}" with a number; there are: ${kind.fields.filter((f) => f.kind !== "text").map((f) => f.name).join(", ") || "none"}`);
       return i;
     });
     const fields = Array.from(this.index, (i) => kind.fields[i]!);
@@ -174,9 +174,9 @@ export class Predictor {
     this.bools = Uint8Array.from(codec.fields, (_, i) => (codec.isBool(i) ? 1 : 0));
     this.input = new Float64Array(ni);
     this.pressed = new Float64Array(ni);
-    this.stateView = record(kind.fields, (i) => this.index.includes(i), this.current, this.texts, ENTITY_NAMES);
-    this.inputView = record(codec.fields, () => false, this.input, this.texts, []);
-    this.pressedView = record(codec.fields, () => false, this.pressed, this.texts, []);
+    this.stateView = record(kind.fields, (i) => this.index.includes(i), this.current, this.texts, ENTITY_NAMES, "which is not in fields");
+    this.inputView = record(codec.fields, () => false, this.input, this.texts, [], "which is of the input");
+    this.pressedView = record(codec.fields, () => false, this.pressed, this.texts, [], "which is of the input");
     this.inputs = new Float64Array(RING * ni);
     this.states = new Float64Array(RING * n);
     for (const name of ["held", "offset", "shown", "raw", "before"] as const) this[name] = new Float64Array(n);
@@ -528,8 +528,9 @@ interface Named {
   kind: string;
 }
 
-// An object with a property for each field, and one for each nested struct, over numbers and texts.
-function record(fields: readonly (Named | FieldSchema)[], writable: (i: number) => boolean, numbers: Float64Array, texts: string[], taken: readonly string[]): object {
+// An object with a property for each field, and one for each nested struct, over numbers and texts. A rule that sets one which is not
+// writable is told why.
+function record(fields: readonly (Named | FieldSchema)[], writable: (i: number) => boolean, numbers: Float64Array, texts: string[], taken: readonly string[], why: string): object {
   const root: Record<string, any> = {};
   fields.forEach((f, i) => {
     const path = f.name.split(".");
@@ -544,6 +545,11 @@ function record(fields: readonly (Named | FieldSchema)[], writable: (i: number) 
       if (f.kind === "text") property.get = () => texts[i] ?? "";
       else if (f.kind === "bool") property.get = () => numbers[i] !== 0;
       if (writable(i)) property.set = f.kind === "bool" ? (v: unknown) => void (numbers[i] = v ? 1 : 0) : (v: number) => void (numbers[i] = v);
+      else {
+        property.set = () => {
+          throw new TypeError(`drumline: predict: the rule sets ${f.name}, ${why}`);
+        };
+      }
       Object.defineProperty(host, name, property);
     }
   });

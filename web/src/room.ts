@@ -73,8 +73,8 @@ export interface View<S extends Shape = AnyShape> {
   readonly tick: number;
   /** All entities shown, in the order in which they came. */
   readonly entities: readonly Entity[];
-  /** The entity that the own seat plays, if it is shown. */
-  readonly own: Entity | null;
+  /** The entity that the own seat plays, if it is shown. Of several types its `type` tells which. */
+  readonly own: (S["entities"][keyof S["entities"]] & Entity) | null;
   /** All entities of one type. */
   all<K extends keyof S["entities"] & string>(type: K): readonly (S["entities"][K] & Entity)[];
   /** The entity of an id, if it is shown. */
@@ -127,7 +127,7 @@ export interface Quality {
 }
 
 /** An entity as a rule of Room.predict gets it: with fields to change. */
-export type Changing<E> = { -readonly [F in keyof E]: E[F] };
+export type Changing<E> = { -readonly [F in keyof E]: E[F] extends object ? Changing<E[F]> : E[F] };
 
 type Handler = (...args: any[]) => void;
 
@@ -249,7 +249,7 @@ export class Room<S extends Shape = AnyShape> {
     this.shown = {
       get tick() { return room.rendered; },
       get entities() { return room.entities; },
-      get own() { return room.ownEntity; },
+      get own() { return room.ownEntity as View<S>["own"]; },
       all: (type) => room.all(type),
       get: (id) => room.timeline?.get(id),
     };

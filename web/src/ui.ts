@@ -8,7 +8,7 @@
  */
 import { DevNetwork } from "./devtools.ts";
 import { browserEnv, siteBase } from "./env.ts";
-import { MAX_NAME, storeName, storedName } from "./name.ts";
+import { MAX_NAME, guestName, storeName, storedName } from "./name.ts";
 import { type Overlay, type Perf, overlay as makeOverlay, perf } from "./overlay.ts";
 import { type AnyShape, type JoinOptions, Refused, Room, type Shape, type StateInfo, join } from "./room.ts";
 import "./ui.css";
@@ -18,6 +18,8 @@ export type { Overlay, Perf };
 
 /** How long it is said that a seat is gone. */
 const NOTE_MS = 8000;
+/** For so long after the join a fault of the page's script is one of its start-up. */
+const STARTUP_MS = 5000;
 
 /** Options of {@link enter}: by default the world and room come from the page's address. */
 export interface EnterOptions extends Partial<JoinOptions> {
@@ -51,9 +53,11 @@ function show(room: Room<any>, net: DevNetwork | null): Overlay {
 /**
  * Asks for a name if none is known, joins, shows why when that fails, and tries again: by itself where waiting helps, else when
  * the player asks. The room it returns has its {@link status} shown and joins anew by itself when its seat is gone. The room's name goes
- * into the page's address, so that a friend who gets it comes to the same room.
+ * into the page's address, so that a friend who gets it comes to the same room. A fault of the page's script that nothing catches,
+ * from the call until five seconds after the join, is shown on the page, which may be blank for it.
  */
 export async function enter<S extends Shape = AnyShape>(options: EnterOptions = {}): Promise<Room<S>> {
+  const started = faults();
   const world = options.world ?? document.documentElement.dataset["world"] ?? "";
   const room = options.room ?? new URLSearchParams(location.search).get("room") ?? "";
   const name = options.name ?? (storedName() || (await askName()));
@@ -68,6 +72,7 @@ export async function enter<S extends Shape = AnyShape>(options: EnterOptions = 
       }
       status(r);
       show(r, net);
+      setTimeout(started, STARTUP_MS);
       return r;
     } catch (e) {
       if (!(e instanceof Refused)) throw e;
@@ -75,6 +80,36 @@ export async function enter<S extends Shape = AnyShape>(options: EnterOptions = 
       await refused(e, wait);
     }
   }
+}
+
+// Shows the first fault that nothing catches, until what it returns is called: without that a page that fails is blank.
+function faults(): () => void {
+  const error = (e: ErrorEvent): void => fault(e.error);
+  const rejection = (e: PromiseRejectionEvent): void => fault(e.reason);
+  const end = (): void => {
+    removeEventListener("error", error);
+    removeEventListener("unhandledrejection", rejection);
+  };
+  // What is no Error comes from other sites' scripts, or is the browser's remark.
+  const fault = (e: unknown): void => {
+    if (!(e instanceof Error)) return;
+    end();
+    const box = el("section", "dl-fault");
+    box.setAttribute("role", "alert");
+    const head = el("div", "dl-fault-head");
+    const shut = button("Close", false);
+    shut.addEventListener("click", () => box.remove());
+    head.append(el("h2", "dl-title", "This page has a fault"), shut);
+    box.append(head, el("p", "dl-text", `${e.name}: ${e.message}`));
+    // Some browsers put the message first.
+    const places = (e.stack ?? "").split("\n").filter((l) => /:\d+:\d+\)?$/.test(l)).map((l) => l.trim());
+    if (places.length > 0) box.append(el("pre", "dl-stack", places.slice(0, 8).join("\n")));
+    for (const type of ["pointerdown", "mousedown", "keydown"]) box.addEventListener(type, (ev) => ev.stopPropagation());
+    document.body.append(box);
+  };
+  addEventListener("error", error);
+  addEventListener("unhandledrejection", rejection);
+  return end;
 }
 
 function addressRoom(room: Room<any>): void {
@@ -147,7 +182,7 @@ export function askName(): Promise<string> {
     const d = dialog("Who are you?", "Others see this name.", form);
     form.addEventListener("submit", (e) => {
       e.preventDefault();
-      const name = field.value.trim() || `Guest ${100 + Math.floor(Math.random() * 900)}`;
+      const name = field.value.trim() || guestName();
       storeName(name);
       d.close();
       resolve(name);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PredictOptions } from "../src/predict.ts";
-import { join } from "../src/room.ts";
+import { type Changing, join } from "../src/room.ts";
 import { step as arenaStep } from "../../worlds/arena/web/move.ts";
 import { FakePage } from "./fake.ts";
 import { type Held, type Mover, type Net, PERFECT, SCHEMA, Sim } from "./sim.ts";
@@ -365,7 +365,7 @@ test("what cannot be predicted is refused", async () => {
     [{ type: "ghost" }, /no entity type "ghost"; there are: player/],
     [{ fields: [] }, /at least one/],
     [{ fields: ["x", "x"] }, /none twice/],
-    [{ fields: ["z"] }, /no field "z"/],
+    [{ fields: ["z"] }, /no field "z" with a number; there are: x, y, vx, vy, .*hp/],
     [{ tolerance: { hp: 1 } }, /"hp" is not predicted/],
     [{ snap: { x: -1 } }, /"x"/],
     [{ halfMs: 0 }, /halfMs/],
@@ -459,4 +459,39 @@ test("where nobody asks, inputs are as short as ever", async () => {
   sim.hands = () => ({ dx: 1 });
   sim.play(500);
   for (const m of sim.page.last.of(2)) assert.ok(m[7]! <= 8);
+});
+
+test("a rule that sets what is not its own is told so", async () => {
+  const real = globalThis.reportError;
+  const said: string[] = [];
+  globalThis.reportError = (e) => void said.push(String(e));
+  try {
+    for (const step of [
+      (p: Mover) => void (p.vy = 1),
+      (_: Mover, input: Held) => void (input.dx = 1),
+    ]) {
+      const sim = await playing({}, { fields: ["x", "y", "vx"], step } as Partial<PredictOptions>);
+      sim.hands = () => ({ dx: 1 });
+      sim.play(1000);
+      assert.equal(sim.room.quality.prediction.active, false);
+    }
+  } finally {
+    globalThis.reportError = real;
+  }
+  assert.deepEqual(said, [
+    "TypeError: drumline: predict: the rule sets vy, which is not in fields",
+    "TypeError: drumline: predict: the rule sets dx, which is of the input",
+  ]);
+});
+
+test("a rule may set nested fields by their types", () => {
+  interface Ship { readonly pos: { readonly x: number; readonly at: { readonly deep: boolean } }; readonly name: string; readonly odd: any }
+  const ship: Changing<Ship> = { pos: { x: 0, at: { deep: false } }, name: "", odd: 0 };
+  ship.pos.x = 1;
+  ship.pos.at.deep = true;
+  ship.name = "Ann";
+  ship.odd = 2;
+  // @ts-expect-error it has no such field
+  ship.pos.z = 1;
+  assert.equal(ship.pos.x, 1);
 });
