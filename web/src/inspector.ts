@@ -4,7 +4,7 @@
 import { siteBase } from "./env.ts";
 import {
   type Bar, type Explained, LATE_BOUNDS, type RoomDetail, type RoomRow, type Rooms, type Seat, type Spent, bars, bytes, count, duration,
-  lateHistogram, ms, reasons, spentSince, total, verdict,
+  lateHistogram, ms, plural, reasons, spentSince, total, verdict,
 } from "./inspector_data.ts";
 import { Timeline, Trend } from "./inspector_plots.ts";
 import "./lobby.css";
@@ -284,8 +284,8 @@ const known = (n: number, text: (n: number) => string): string => (n > 0 ? text(
 
 const ROOM_COLUMNS: readonly Column<RoomRow>[] = [
   { head: "Seats", title: "Taken seats of all; away: without a link", text: (r) => `${r.players}/${r.seats}${r.waiting > 0 ? `, ${r.waiting} away` : ""}` },
-  { head: "Step p50 / p99", title: "How long a step takes, of the last 1,200", text: (r) => (r.hz > 0 ? `${r.beat.step_ms.p50.toFixed(2)} / ${ms(r.beat.step_ms.p99)}` : unknown), alarm: (r) => r.hz > 0 && r.beat.step_ms.p99 > 1000 / r.hz },
-  { head: "Interval p99", title: "Between the starts of steps, of the last 1,200", text: (r) => (r.hz > 0 ? ms(r.beat.interval_ms.p99) : unknown), alarm: (r) => r.hz > 0 && r.beat.interval_ms.p99 > 1500 / r.hz },
+  { head: "Step p50 / p99", title: "How long a step takes, of the last 1,200", text: (r) => known(r.hz > 0 ? r.beat.step_ms.p99 : 0, (p99) => `${r.beat.step_ms.p50.toFixed(2)} / ${ms(p99)}`), alarm: (r) => r.hz > 0 && r.beat.step_ms.p99 > 1000 / r.hz },
+  { head: "Interval p99", title: "Between the starts of steps, of the last 1,200", text: (r) => known(r.hz > 0 ? r.beat.interval_ms.p99 : 0, ms), alarm: (r) => r.hz > 0 && r.beat.interval_ms.p99 > 1500 / r.hz },
   { head: "Skipped", title: "Intervals over 1.5 periods, and steps never run, since the room opened", text: (r) => (r.hz > 0 ? count(r.beat.skipped + r.beat.dropped) : unknown), alarm: (r) => r.beat.skipped + r.beat.dropped > 0 },
   { head: "Doubled", title: "Intervals under half a period, since the room opened", text: (r) => (r.hz > 0 ? count(r.beat.doubled) : unknown), alarm: (r) => r.beat.doubled > 0 },
   { head: "Bytes/s", title: "Packets of all seats in the last second, without framing", text: (r) => bytes(r.bytes_per_s) },
@@ -338,8 +338,8 @@ function run(): void {
   // The last two minutes.
   const trends = ([
     ["Sent", (n: number) => `${bytes(n)}/s`, (d: Rooms) => d.history.map((s) => s.bytes_per_s)],
-    ["State age p99", ms, (d: Rooms) => d.history.map((s) => s.age_p99_ms)],
-    ["Packet built p99", (n: number) => `${n < 100 ? n.toFixed(1) : n.toFixed(0)} µs`, (d: Rooms) => d.history.map((s) => s.encode_p99_us)],
+    ["State age p99", (n: number) => known(n, ms), (d: Rooms) => d.history.map((s) => s.age_p99_ms)],
+    ["Packet built p99", (n: number) => known(n, (v) => `${v < 100 ? v.toFixed(1) : v.toFixed(0)} µs`), (d: Rooms) => d.history.map((s) => s.encode_p99_us)],
   ] as const).map(([name, format, values]) => {
     const e = el("figure", "card");
     const caption = el("figcaption", "", name);
@@ -428,7 +428,7 @@ function run(): void {
     const beats = d.threads.filter((t) => t.role === "beat").map((t) => t.load_cores);
     const encoders = d.threads.filter((t) => t.role === "encoder").map((t) => t.load_cores);
     const load = (v: number[]): string => `${(v.reduce((a, b) => a + b, 0) * 100).toFixed(0)} %`;
-    set(byID("server"), `${count(d.server.players)} players · ${count(d.server.links)} links · up ${duration(d.server.uptime_s)} · ${d.server.rss_mib.toFixed(0)} MiB · ` +
+    set(byID("server"), `${plural(d.server.players, "player")} · ${plural(d.server.links, "link")} · up ${duration(d.server.uptime_s)} · ${d.server.rss_mib.toFixed(0)} MiB · ` +
       `${d.server.cpu_cores.toFixed(2)} cores (beat ${load(beats)}, encoders ${load(encoders)})`);
     const list = d.rooms;
     // A room that was looked at stays, closed; an address of one that is not there does not.
@@ -436,7 +436,7 @@ function run(): void {
     if (chosen === "" || wrong) chosen = list[0] === undefined ? "" : key(list[0]);
     rooms.show(list);
     omitted.hidden = d.rooms_omitted === 0;
-    set(omitted, `and ${count(d.rooms_omitted)} rooms with fewer players.`);
+    set(omitted, `and ${plural(d.rooms_omitted, "room")} with fewer players.`);
     notice(d.server.draining ? "The server is draining: it takes nobody in any more and ends soon." : "");
   };
 

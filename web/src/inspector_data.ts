@@ -165,6 +165,11 @@ function digits(n: number): string {
   return n < 9.995 ? n.toFixed(2) : n < 99.95 ? n.toFixed(1) : n.toFixed(0);
 }
 
+/** A count with its noun: "1 player", "1,200 players". */
+export function plural(n: number, one: string): string {
+  return `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+}
+
 export function count(n: number): string {
   return n.toLocaleString("en");
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  LATE_BOUNDS, type Spent, bars, bytes, ceiling, duration, lateHistogram, ms, reasons, spentSince, total, verdict,
+  LATE_BOUNDS, type Spent, bars, bytes, ceiling, duration, lateHistogram, ms, plural, reasons, spentSince, total, verdict,
 } from "../src/inspector_data.ts";
 
 test("figures keep three digits and their unit", () => {
@@ -68,4 +68,8 @@ test("what was spent since an earlier answer", () => {
 
 test("axes end at round numbers", () => {
   for (const [n, want] of [[0, 1], [-3, 1], [NaN, 1], [0.7, 1], [1, 1], [1.2, 2], [2.2, 2.5], [3, 5], [60, 100], [61_234, 100_000]] as const) assert.equal(ceiling(n), want);
+});
+
+test("counts have their noun", () => {
+  assert.deepEqual([0, 1, 2, 1200].map((n) => plural(n, "player")), ["0 players", "1 player", "2 players", "1,200 players"]);
 });
