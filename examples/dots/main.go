@@ -22,6 +22,7 @@ var page, _ = fs.Sub(files, "web")
 var Dots = drumline.Define(drumline.Kind[Input]{
 	Spec: drumline.Spec{Name: "dots", Title: "Dots", About: "Collect coins.", Hz: 60, Web: page},
 	Open: func(r *drumline.Room) (drumline.World[Input], error) { return newWorld(r), nil },
+	Bot:  func(uint64) func(drumline.BotView) Input { return wander() },
 })
 
 func main() { app.Main(Dots) }
@@ -89,6 +90,17 @@ func (w *world) dot(s *drumline.Seat) *Dot {
 }
 
 func (w *world) somewhere() float64 { return w.room.Rand().Float64() * 600 }
+
+// wander is the player of load: somewhere else every second or so.
+func wander() func(drumline.BotView) Input {
+	var in Input
+	return func(v drumline.BotView) Input {
+		if v.Rand.IntN(60) == 0 {
+			in = Input{Right: int8(v.Rand.IntN(255) - 127), Down: int8(v.Rand.IntN(255) - 127)}
+		}
+		return in
+	}
+}
 
 // Snapshot and Restore are the random source and the feed: everything else lives in them.
 func (w *world) Snapshot(dst []byte) ([]byte, error) {
