@@ -175,8 +175,8 @@ export class Hud {
       // Storage may be forbidden; then the line is shown each time.
     }
     this.help.textContent = touch
-      ? "Left thumb moves, right thumb aims and fires."
-      : "Move with WASD or the arrows, aim with the mouse, fire with its button or the space bar. A gamepad works too.";
+      ? "Left thumb moves, right thumb aims and fires. Tap the upper left corner to see how well it runs."
+      : "WASD or arrows move, the mouse aims and fires. Gamepads work too. F2 shows how well it runs.";
     this.help.hidden = false;
     setTimeout(() => (this.help.hidden = true), HELP_MS);
   }
