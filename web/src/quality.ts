@@ -72,6 +72,8 @@ export function attribute(w: QualityWindow): Cause | null {
     if (gaps[i]! > blocked) page = Math.max(page, gaps[i]! - usual);
     else if (w.past[i]! > DRY_MS) visible = true;
   }
+  // What the buffer hid is the fault of neither the server nor the network.
+  if (!visible) return page < HARM_MS ? null : "page";
   // Packets that came while the page slept have no arrival; nor have those that waited for it, which are read right after.
   w.$kept = 0;
   for (let k = 0, i = 0; k < w.packets; k++) {
@@ -81,8 +83,8 @@ export function attribute(w: QualityWindow): Cause | null {
     w.$at[w.$kept++] = w.arrivals[k]!;
   }
   lasting(w);
-  const server = w.$shift >= HARM_MS && visible ? w.$shift : 0;
-  const network = visible ? holdUp(w, server > 0 ? w.$from : -1) : 0;
+  const server = w.$shift >= HARM_MS ? w.$shift : 0;
+  const network = holdUp(w, server > 0 ? w.$from : -1);
   const most = Math.max(page, server, network);
   if (most < HARM_MS) return null;
   return most === page ? "page" : most === server ? "server" : "network";
