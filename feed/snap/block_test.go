@@ -22,7 +22,7 @@ func BenchmarkBlockWrite(b *testing.B) {
 	s.Delivered(w.Receipt)
 	s.prepare(frames[1])
 	s.visible(frames[1])
-	fl := s.spare()
+	fl := s.f.flights.get()
 	fl.reset(s.next)
 	for i := range s.recs {
 		if s.recs[i].id != 0 {

@@ -202,7 +202,7 @@ func (s *stream) due(fr *frame, fl *flight, i int) bool {
 		return false
 	}
 	texts = texts || enter && y.texts > 0
-	it := item{slot: uint16(i), enter: enter, texts: texts, id: rc.id, typ: rc.typ, val: at, text: len(fl.txts),
+	it := item{slot: uint16(i), enter: enter, texts: texts, id: rc.id, typ: rc.typ, val: int32(at), text: int32(len(fl.txts)),
 		v: version{r: fl.r, tick: fr.tick, ring: ring, owner: mine, still: y.isStill(row)}}
 	if !enter {
 		base := s.bv[i*s.f.stride:][:y.cols]
@@ -262,9 +262,8 @@ func (s *stream) Dirty(f feed.Frame) bool {
 	if s.leaving > 0 {
 		return true
 	}
-	fl := s.spare()
-	fl.reset(0)
-	defer func() { s.idle = append(s.idle, fl) }()
+	fl := s.f.flights.get()
+	defer s.f.flights.put(fl)
 	for i := range s.recs {
 		if rc := &s.recs[i]; rc.id != 0 && s.due(fr, fl, i) {
 			return true

@@ -223,7 +223,7 @@ func TestSilentClientCostsLittle(t *testing.T) {
 		fr.Release()
 	}
 	most, have := 0, 0
-	for _, fl := range append(st.flying[:], st.idle...) {
+	for _, fl := range append(st.flying[:], f.flights.free...) {
 		if fl != nil {
 			most = max(most, len(fl.items)*int(unsafe.Sizeof(item{}))+len(fl.vals)*4)
 			have += cap(fl.items)*int(unsafe.Sizeof(item{})) + cap(fl.vals)*4

@@ -136,9 +136,10 @@ type Feed struct {
 	joins    uint32
 
 	// Any goroutine.
-	frames framePool
-	missed atomic.Uint64
-	large  atomic.Uint64
+	frames  framePool
+	flights flightPool
+	missed  atomic.Uint64
+	large   atomic.Uint64
 }
 
 // New makes a feed without types. Mistakes in opt are collected for Err.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/drumline-engine/drumline/feed"
 	"github.com/drumline-engine/drumline/wire"
@@ -16,9 +17,14 @@ import (
 // flights is how many packets may be in flight. The engine settles the oldest when there are as many.
 const flights = 64
 
+// What follows is kept small and dense: a seat's packet touches all of it, and with a thousand seats none of it is in a cache.
+
+// flightNo is a feed.Receipt of a stream, which begins a new life before they wrap.
+type flightNo uint32
+
 // version is what a packet said of an entity, but for its columns and texts.
 type version struct {
-	r     uint64 // the packet's receipt; 0: none
+	r     flightNo // the packet's; 0: none
 	tick  feed.Tick
 	ring  uint8
 	owner bool // with the owner's fields
@@ -28,55 +34,54 @@ type version struct {
 // rec is what a stream knows of a slot. Base columns, and the texts that were sent and those of the base, stand in the stream's slabs.
 type rec struct {
 	id   EntityID // 0: free
-	born uint64   // first receipt that can mean it
-	typ  uint8
-	ring uint8  // as the seat sees it now
-	seen uint32 // the stamp of the packet that saw it last
-
-	base version // what is known to be with the client; base.r 0: no enter has arrived
+	seen uint32   // the stamp of the packet that saw it last
+	base version  // what is known to be with the client; base.r 0: no enter has arrived
 	// last is the newest mention in a packet, as a place in a flight. Older ones hang on it.
 	last mention
-	// lost is the newest receipt that mentions the slot and is not known to have arrived, though nothing is expected of it any more. Until
+	// lost is the newest flightNo that mentions the slot and is not known to have arrived, though nothing is expected of it any more. Until
 	// something newer has arrived the client may hold what it said.
-	lost uint64
+	lost flightNo
 
-	enter   uint64 // newest receipt with an enter; 0: none
-	first   uint64 // oldest
-	entered uint32 // stamp of that packet
+	born    flightNo // first that can mean it
+	enter   flightNo // newest with an enter; 0: none
+	first   flightNo // oldest
+	entered uint32   // stamp of that packet
+
+	textSince flightNo // first with the texts that were sent last
+	owed      float32  // what its error adds up to while there is no room for it
+
+	typ     uint8
+	ring    uint8 // as the seat sees it now
 	leaving bool
 	gone    bool // it is no more, and not only out of sight
 	left    bool // a leave was written
-
-	textOK    bool   // the texts sent last have arrived, and nothing else since
-	textSince uint64 // first receipt with them
-
-	owed float32 // what its error adds up to while there is no room for it
+	textOK  bool // the texts sent last have arrived, and nothing else since
 }
 
 // mention is a place in a flight: item i of the packet with receipt r. r 0: none.
 type mention struct {
-	r uint64
+	r flightNo
 	i int32
 }
 
 // item is what a packet says of a slot.
 type item struct {
+	id    EntityID
+	v     version
+	val   int32 // offsets in the flight's slabs
+	text  int32
+	prev  mention // the slot's mention before
 	slot  uint16
+	typ   uint8
 	leave bool
 	enter bool
 	what  bool // some column that is no pose differs
 	texts bool
-	id    EntityID
-	typ   uint8
-	v     version
-	val   int // offsets in the flight's slabs
-	text  int
-	prev  mention // the slot's mention before
 }
 
 // flight is a packet whose fate is not known.
 type flight struct {
-	r      uint64
+	r      flightNo
 	looked uint32 // the stream's before
 	events uint64 // the last event that the client has once this arrives
 	ownSet bool
@@ -84,6 +89,8 @@ type flight struct {
 	items  []item
 	vals   []int32
 	txts   []string
+	dues   []due // of the items, while the packet is made
+	saved  []tally
 }
 
 func (fl *flight) row(it *item, y *layout) []int32 { return fl.vals[it.val:][:y.cols] }
@@ -99,7 +106,7 @@ type stream struct {
 	// Since Join.
 	acked    bool // baselines are acked versions
 	life     uint32
-	next     uint64 // the next receipt
+	next     flightNo // the next
 	restores uint32
 	// joinedAll and joinedOwn are the newest events at Join: those for everybody and those for the seat alone that count as before
 	// it. They differ, for World.Join may greet its seat before the feed knows of it.
@@ -117,11 +124,11 @@ type stream struct {
 	ownSent  EntityID
 	ownBase  EntityID
 	ownOK    bool
-	ownLast  uint64 // newest receipt that mentions it
-	ownFrom  uint64 // since when it says the same
-	newest   uint64 // newest receipt that has arrived
-	stamp    uint32 // counts looks at a frame
-	looked   uint32 // frame of the last packet that was not refused
+	ownLast  flightNo // newest flightNo that mentions it
+	ownFrom  flightNo // since when it says the same
+	newest   flightNo // newest flightNo that has arrived
+	stamp    uint32   // counts looks at a frame
+	looked   uint32   // frame of the last packet that was not refused
 	held     int
 	present  int // slots in use that are not leaving
 	leaving  int // the others
@@ -135,16 +142,14 @@ type stream struct {
 	bv     []int32          // base columns, by slot·stride
 	st, bt []string         // texts: sent, base, by slot·tride
 	flying [flights]*flight // by receipt; nil: none
-	idle   []*flight
-	wrote  *flight // by the Append before Hash; nil: nothing
+	wrote  *flight          // by the Append before Hash; nil: nothing
 	eye    eye
 	enters []enter
 
-	acct  []tally // what was written since Account: see tallyAt
-	saved []tally
-	dues  []due
-	order []int32
-	exp   []int32 // scratch of one entity
+	acct    []tally  // what was written since Account: header, events, then the fields by type
+	tallyOf []uint16 // by type: where its fields begin in acct
+	order   []int32
+	exp     []int32 // scratch of one entity
 }
 
 // enter is an entity that the seat sees and has no slot for.
@@ -172,8 +177,12 @@ func newStream(f *Feed, seat feed.SeatID, d feed.Delivery) *stream {
 	}
 	s.typeBits, s.evBits = indexBits(len(f.tables)), indexBits(len(f.events))
 	s.exp = make([]int32, f.stride)
-	s.acct = make([]tally, tallyFixed+len(f.tables)*MaxFields)
-	s.saved = make([]tally, len(s.acct))
+	n := tallyFixed
+	for _, y := range s.layouts {
+		s.tallyOf = append(s.tallyOf, uint16(n))
+		n += len(y.labels)
+	}
+	s.acct = make([]tally, n)
 	s.begin()
 	return s
 }
@@ -192,25 +201,45 @@ func (s *stream) begin() {
 	for i, fl := range s.flying {
 		if fl != nil {
 			s.flying[i] = nil
-			s.idle = append(s.idle, fl)
+			s.f.flights.put(fl)
 		}
 	}
 	s.wrote, s.present, s.leaving = nil, 0, 0
 }
 
-func (fl *flight) reset(r uint64) {
+func (fl *flight) reset(r flightNo) {
 	clear(fl.txts)
-	*fl = flight{r: r, items: fl.items[:0], vals: fl.vals[:0], txts: fl.txts[:0]}
+	*fl = flight{r: r, items: fl.items[:0], vals: fl.vals[:0], txts: fl.txts[:0], dues: fl.dues[:0], saved: fl.saved[:0]}
 }
 
-// spare returns a flight to use.
-func (s *stream) spare() *flight {
-	if n := len(s.idle); n > 0 {
-		fl := s.idle[n-1]
-		s.idle = s.idle[:n-1]
+// flightPool keeps flights for the next packet of any seat, the last one used on top: on a link that keeps the order it is free again
+// after each write, and still in the cache. The zero value is ready.
+type flightPool struct {
+	mu   sync.Mutex
+	free []*flight
+}
+
+// idleFlights bounds a room's pool; a burst beyond is left to the collector.
+const idleFlights = 256
+
+func (p *flightPool) get() *flight {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		fl := p.free[n-1]
+		p.free = p.free[:n-1]
 		return fl
 	}
 	return new(flight)
+}
+
+func (p *flightPool) put(fl *flight) {
+	fl.reset(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) < idleFlights {
+		p.free = append(p.free, fl)
+	}
 }
 
 // Resume implements feed.Stream. A cursor of 0 is a client that has read no packet of this feed; events that an earlier page of
@@ -422,15 +451,17 @@ func (s *stream) at(m mention) (*flight, *item) {
 	return nil, nil
 }
 
-// settle takes the flight with receipt r out; nil if it is void. Its memory is used again, but not before the next Append.
+// settle takes the flight with receipt r out; nil if it is void. The caller puts it back into the pool.
 func (s *stream) settle(r feed.Receipt) *flight {
-	at := &s.flying[uint64(r)%flights]
+	at := &s.flying[r%flights]
 	fl := *at
-	if fl == nil || fl.r != uint64(r) {
+	if fl == nil || fl.r != flightNo(r) {
 		return nil
 	}
 	*at = nil
-	s.idle = append(s.idle, fl)
+	if s.wrote == fl {
+		s.wrote = nil
+	}
 	return fl
 }
 
@@ -440,6 +471,7 @@ func (s *stream) Delivered(r feed.Receipt) {
 	if fl == nil {
 		return
 	}
+	defer s.f.flights.put(fl)
 	s.up = true
 	s.newest = max(s.newest, fl.r)
 	s.cursor = max(s.cursor, fl.events)
@@ -478,6 +510,7 @@ func (s *stream) Lost(r feed.Receipt) {
 	if fl == nil {
 		return
 	}
+	defer s.f.flights.put(fl)
 	if fl.r == s.next-1 {
 		s.looked = fl.looked // most likely refused: what came due is still due
 	}

@@ -14,13 +14,14 @@ import (
 
 // packet is one Append at work.
 type packet struct {
-	s   *stream
-	fr  *frame
-	fl  *flight
-	w   wire.Writer
-	out feed.Written
-	lim int // in bits
-	k   uint
+	s      *stream
+	fr     *frame
+	fl     *flight
+	w      wire.Writer
+	out    feed.Written
+	tracer feed.Tracer // nil: nobody asked
+	lim    int         // in bits
+	k      uint
 
 	any  bool // something is written that is worth sending
 	full bool // no room for what comes next
@@ -36,7 +37,7 @@ func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Writt
 	s.prepare(fr)
 	s.own = s.ownID(fr)
 	s.visible(fr)
-	p := packet{s: s, fr: fr, fl: s.spare(), lim: limit*8 - 3} // 3: the ends of the lists
+	p := packet{s: s, fr: fr, tracer: s.f.tune.Trace, fl: s.f.flights.get(), lim: limit*8 - 3} // 3: the ends of the lists
 	p.fl.reset(s.next)
 	p.fl.looked = s.looked
 	p.out.More = s.crowded
@@ -58,7 +59,7 @@ func (s *stream) Append(dst []byte, f feed.Frame, limit int) ([]byte, feed.Writt
 	s.looked = fr.count
 	fl := p.fl
 	if !p.any {
-		s.idle = append(s.idle, fl)
+		s.f.flights.put(fl)
 		return dst, feed.Written{More: p.out.More, Held: s.held}
 	}
 	p.out.Receipt = feed.Receipt(fl.r)
@@ -259,8 +260,7 @@ func (p *packet) entities() {
 	s, fl := p.s, p.fl
 	first := len(fl.items)
 	start, body := p.w.Mark(), p.body
-	copy(s.saved, s.acct)
-	s.dues = s.dues[:0]
+	fl.saved = append(fl.saved[:0], s.acct...)
 	prev, enters := -1, 0
 	for k, word := range s.used {
 		for ; word != 0; word &= word - 1 {
@@ -286,14 +286,14 @@ func (p *packet) entities() {
 			case it.enter && rc.enter == 0:
 				enters += n
 			}
-			s.dues = append(s.dues, due{bits: int32(n - p.gapBits(i, prev)), rank: rank})
+			fl.dues = append(fl.dues, due{bits: int32(n - p.gapBits(i, prev)), rank: rank})
 			prev = i
 		}
 	}
 	if p.w.BitLen() > p.lim {
 		p.w.Rewind(start)
 		p.body = body
-		copy(s.acct, s.saved)
+		copy(s.acct, fl.saved)
 		p.choose(first)
 		fl = p.fl
 	}
@@ -311,8 +311,8 @@ func (p *packet) gapBits(slot, prev int) int { return wire.CodeBits(uint32(slot-
 func (p *packet) choose(first int) {
 	s, all := p.s, p.fl
 	s.order = s.order[:0]
-	for k := range s.dues {
-		d := &s.dues[k]
+	for k := range all.dues {
+		d := &all.dues[k]
 		rc := &s.recs[all.items[first+k].slot]
 		rc.owed += d.rank
 		if d.rank = rc.owed; rc.id == s.own {
@@ -321,48 +321,48 @@ func (p *packet) choose(first int) {
 		s.order = append(s.order, int32(k))
 	}
 	slices.SortFunc(s.order, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.dues[b].rank, s.dues[a].rank), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(all.dues[b].rank, all.dues[a].rank), cmp.Compare(a, b))
 	})
 	// First as many as would fit without gaps; then those that matter least make room for the gaps, which are longer the fewer there are.
 	room := p.lim - p.w.BitLen()
 	left, chosen := room, s.order[:0]
 	for _, k := range s.order {
-		if n := int(s.dues[k].bits); n <= left {
+		if n := int(all.dues[k].bits); n <= left {
 			left -= n
 			chosen = append(chosen, k)
 		} else {
-			s.dues[k].rank = -1
+			all.dues[k].rank = -1
 		}
 	}
 	for over := 1; over > 0 && len(chosen) > 0; {
 		over = -room
 		prev := -1
-		for k := range s.dues {
-			if slot := int(all.items[first+k].slot); s.dues[k].rank >= 0 {
-				over += int(s.dues[k].bits) + p.gapBits(slot, prev)
+		for k := range all.dues {
+			if slot := int(all.items[first+k].slot); all.dues[k].rank >= 0 {
+				over += int(all.dues[k].bits) + p.gapBits(slot, prev)
 				prev = slot
 			}
 		}
 		for most := over; most > 0 && len(chosen) > 0; {
 			k := chosen[len(chosen)-1]
 			chosen = chosen[:len(chosen)-1]
-			most -= int(s.dues[k].bits) + 1
-			s.dues[k].rank = -1
+			most -= int(all.dues[k].bits) + 1
+			all.dues[k].rank = -1
 		}
 	}
-	p.fl = s.spare()
+	p.fl = s.f.flights.get()
 	p.fl.reset(all.r)
 	p.fl.looked, p.fl.events, p.fl.ownSet, p.fl.own = all.looked, all.events, all.ownSet, all.own
 	p.fl.items = append(p.fl.items, all.items[:first]...)
 	prev := -1
-	for k := range s.dues {
+	for k := range all.dues {
 		it := all.items[first+k]
-		if s.dues[k].rank < 0 {
+		if all.dues[k].rank < 0 {
 			continue
 		}
 		y := s.layouts[it.typ]
 		row, texts := all.row(&it, y), all.txts[it.text:]
-		if it.val, it.text = len(p.fl.vals), len(p.fl.txts); it.texts {
+		if it.val, it.text = int32(len(p.fl.vals)), int32(len(p.fl.txts)); it.texts {
 			p.fl.txts = append(p.fl.txts, texts[:y.texts]...)
 		}
 		p.fl.vals = append(p.fl.vals, row...)
@@ -370,7 +370,7 @@ func (p *packet) choose(first int) {
 		prev = int(it.slot)
 		p.fl.items = append(p.fl.items, it)
 	}
-	s.idle = append(s.idle, all) // on top, so that the next packet grows no other
+	s.f.flights.put(all)
 	p.out.More = true
 }
 
@@ -410,7 +410,7 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 	}
 	at := w.BitLen()
 	start := at
-	acct := s.acct[tallyFixed+int(it.typ)*MaxFields:][:MaxFields]
+	acct := s.acct[s.tallyOf[it.typ]:][:len(y.labels)]
 	ring := it.v.ring
 	if it.enter {
 		for _, k := range y.what {
@@ -438,7 +438,9 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 		if it.what {
 			for _, k := range y.what {
 				if c := &y.col[k]; !c.owner || it.v.owner {
-					p.trace(y, k, ring, c.put(w, row[k], base[k], ring))
+					if u := c.put(w, row[k], base[k], ring); p.tracer != nil {
+						p.trace(y, k, ring, u)
+					}
 					at = acct[k].upTo(at, w.BitLen())
 				}
 			}
@@ -459,7 +461,9 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 			}
 			u := c.put(w, row[k], x, ring)
 			worst |= u
-			p.trace(y, k, ring, u)
+			if p.tracer != nil {
+				p.trace(y, k, ring, u)
+			}
 			at = acct[k].upTo(at, w.BitLen())
 		}
 		rank += float32(1 + bits.Len32(worst))
@@ -484,8 +488,8 @@ func (p *packet) entity(it *item, prev int) (rank float32) {
 
 // trace tells who asked.
 func (p *packet) trace(y *layout, k, ring uint8, u uint32) {
-	if t := p.s.f.tune.Trace; t != nil && !y.col[k].flag {
-		t.Residual(y.labels[k], int(ring), u)
+	if !y.col[k].flag {
+		p.tracer.Residual(y.labels[k], int(ring), u)
 	}
 }
 
@@ -557,7 +561,7 @@ func (t *tally) upTo(at, end int) int {
 	return end
 }
 
-// Places in stream.acct; the fields of type i follow at tallyFixed + i·MaxFields.
+// Places in stream.acct; the fields of the types follow from tallyFixed on, see stream.tallyOf.
 const (
 	tallyHeader = iota
 	tallyEvents
@@ -574,7 +578,7 @@ func (s *stream) Account(a *feed.Account) {
 	a.Add("events", s.acct[tallyEvents].bits, s.acct[tallyEvents].n)
 	for i, y := range s.layouts {
 		for k, label := range y.labels {
-			t := s.acct[tallyFixed+i*MaxFields+k]
+			t := s.acct[int(s.tallyOf[i])+k]
 			a.Add(label, t.bits, t.n)
 		}
 	}
