@@ -253,8 +253,10 @@ func (h *handler) inspect(w http.ResponseWriter, r *http.Request, f func(ctx con
 	err := context.DeadlineExceeded
 	select {
 	case h.inspecting <- struct{}{}:
-		v, err = f(ctx, r.FormValue("world"), r.FormValue("room"))
-		<-h.inspecting
+		func() {
+			defer func() { <-h.inspecting }() // also after a panic, which net/http swallows
+			v, err = f(ctx, r.FormValue("world"), r.FormValue("room"))
+		}()
 	case <-ctx.Done():
 	}
 	switch {

@@ -99,8 +99,8 @@ class Fields {
 }
 
 function rule(x: Exports): WasmRule {
-  const bytes = new Uint8Array(x.memory.buffer);
   const at = x.rule_layout() >>> 0;
+  const bytes = new Uint8Array(x.memory.buffer); // after the call, which may have grown the memory
   const end = bytes.indexOf(0, at);
   if (at === 0 || end < at || end - at > MAX_LAYOUT_BYTES) throw new TypeError("drumline: the rule's layout is no text");
   const groups = new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(at, end)).split(";").map((g) => g.split(" ").filter((n) => n !== ""));
