@@ -9,6 +9,7 @@ import {
 import { Timeline, Trend } from "./inspector_plots.ts";
 import "./lobby.css";
 import "./inspector.css";
+import { List, type Shown } from "./list.ts";
 
 const POLL_MS = 1000;
 const TIMEOUT_MS = 5000;
@@ -34,47 +35,6 @@ function el<K extends keyof HTMLElementTagNameMap>(tag: K, className = "", text 
 
 function set(e: HTMLElement, text: string): void {
   if (e.textContent !== text) e.textContent = text;
-}
-
-/** What one row of a list is and how it is brought up to date. */
-interface Shown<R> {
-  e: HTMLElement;
-  update(r: R): void;
-}
-
-/** Keeps one element per row in place, so that focus and selection survive an update. */
-class List<R> {
-  private readonly shown = new Map<string, Shown<R>>();
-  private readonly host: HTMLElement;
-  private readonly key: (r: R) => string;
-  private readonly make: () => Shown<R>;
-
-  constructor(host: HTMLElement, key: (r: R) => string, make: () => Shown<R>) {
-    this.host = host;
-    this.key = key;
-    this.make = make;
-  }
-
-  show(rows: readonly R[]): void {
-    const gone = new Set(this.shown.keys());
-    let at = 0;
-    for (const r of rows) {
-      const k = this.key(r);
-      gone.delete(k);
-      let s = this.shown.get(k);
-      if (s === undefined) {
-        s = this.make();
-        this.shown.set(k, s);
-      }
-      s.update(r);
-      if (this.host.children[at] !== s.e) this.host.insertBefore(s.e, this.host.children[at] ?? null);
-      at++;
-    }
-    for (const k of gone) {
-      this.shown.get(k)!.e.remove();
-      this.shown.delete(k);
-    }
-  }
 }
 
 /** A column of a table: its head, and the text of a row's cell; alarm marks it. */

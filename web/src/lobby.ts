@@ -3,6 +3,7 @@
 import { siteBase } from "./env.ts";
 import { guestName, storeName, storedName } from "./name.ts";
 import "./lobby.css";
+import { List } from "./list.ts";
 
 const POLL_MS = 2000;
 const TIMEOUT_MS = 4000;
@@ -73,41 +74,6 @@ function duration(s: number): string {
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;
   return plural(Math.floor(s / 86400), "day");
-}
-
-/** Keeps one element per row in place, so that focus and selection survive an update. */
-class List<R> {
-  private readonly shown = new Map<string, { e: HTMLElement; update(r: R): void }>();
-  private readonly host: HTMLElement;
-  private readonly key: (r: R) => string;
-  private readonly make: (r: R) => { e: HTMLElement; update(r: R): void };
-
-  constructor(host: HTMLElement, key: (r: R) => string, make: (r: R) => { e: HTMLElement; update(r: R): void }) {
-    this.host = host;
-    this.key = key;
-    this.make = make;
-  }
-
-  show(rows: readonly R[]): void {
-    const gone = new Set(this.shown.keys());
-    let at = 0;
-    for (const r of rows) {
-      const k = this.key(r);
-      gone.delete(k);
-      let s = this.shown.get(k);
-      if (s === undefined) {
-        s = this.make(r);
-        this.shown.set(k, s);
-      }
-      s.update(r);
-      if (this.host.children[at] !== s.e) this.host.insertBefore(s.e, this.host.children[at] ?? null);
-      at++;
-    }
-    for (const k of gone) {
-      this.shown.get(k)!.e.remove();
-      this.shown.delete(k);
-    }
-  }
 }
 
 // A link that looks like a button, or the reason why there is none.
